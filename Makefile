@@ -1,0 +1,54 @@
+# Targets of agentmbx. `make` alone lists them.
+# Pure Go: no cgo anywhere but under the race detector, which needs a C compiler.
+
+GO         ?= go
+FUZZTIME   ?= 5s
+STORE      ?= ./data
+STATICCHECK = $(GO) tool -modfile=.ci/tools/go.mod staticcheck
+TEST_TIMEOUT    ?= 10m
+RACE_TIMEOUT    ?= 15m
+TORTURE_TIMEOUT ?= 30m
+
+export CGO_ENABLED = 0
+export MBX_TORTURE_ROUNDS ?= 20
+
+.DEFAULT_GOAL := help
+.PHONY: help run build test race fuzz bench torture lint vet fmt staticcheck check
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
+
+build: ## build the static binary bin/agentmbx
+	$(GO) build -trimpath -o bin/agentmbx ./cmd/agentmbx
+
+run: build ## build, then serve a relay on the store ./data (STORE=DIR)
+	mkdir -p $(STORE) && chmod 700 $(STORE)
+	bin/agentmbx relay serve --store-dir $(STORE)
+
+test: ## run every test; needs nothing but Go
+	$(GO) test -timeout $(TEST_TIMEOUT) ./...
+
+race: ## run every test under the race detector (needs a C compiler)
+	CGO_ENABLED=1 $(GO) test -race -timeout $(RACE_TIMEOUT) ./...
+
+fuzz: ## fuzz every Fuzz function for FUZZTIME each (default 5s)
+	@GO=$(GO) FUZZTIME=$(FUZZTIME) .ci/fuzz
+
+bench: ## measure a relay
+	$(GO) run ./relay/bench
+
+torture: ## kill and reopen stores, MBX_TORTURE_ROUNDS times (default 20)
+	$(GO) test -count=1 -run 'Torture|Crash' -timeout $(TORTURE_TIMEOUT) ./cmd/... ./relay/...
+
+vet: ## go vet
+	$(GO) vet ./...
+
+fmt: ## fail when a file is not gofmt's
+	@out=$$(gofmt -l .); if [ -n "$$out" ]; then echo "run gofmt -w on:"; echo "$$out"; exit 1; fi
+
+staticcheck: ## staticcheck, at the version pinned in .ci/tools
+	$(STATICCHECK) ./...
+
+lint: vet fmt staticcheck ## vet, gofmt and staticcheck
+
+check: test lint race ## what a change must pass
