@@ -1,0 +1,239 @@
+package sqlite
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/agentmbx/agentmbx/relay/store"
+	"github.com/agentmbx/agentmbx/relay/wire"
+)
+
+// reader answers store.Reader over one connection.
+type reader struct{ c *conn }
+
+// found turns "no row" into store.ErrNotFound.
+func found(ok bool, err error) error {
+	if err == nil && !ok {
+		return store.ErrNotFound
+	}
+	return err
+}
+
+func (r reader) Info() (in store.Info, err error) {
+	err = r.c.query(func(row row) error {
+		switch row.text(0) {
+		case "relay_pubkey":
+			in.RelayKey = row.key(1)
+		case "epoch":
+			in.Epoch = row.text(1)
+		case "heartbeat":
+			in.Heartbeat = row.time(1)
+		case "expiry_from":
+			in.ExpiryFrom = row.time(1)
+		case "created_at":
+			in.CreatedAt = row.time(1)
+		case "schema_version":
+			in.Schema = int(row.int(1))
+		}
+		return nil
+	}, "SELECT k, v FROM meta")
+	return in, err
+}
+
+func (r reader) Totals() (t store.Totals, err error) {
+	err = r.c.query(func(row row) error {
+		switch row.text(0) {
+		case totalEnrolments:
+			t.Enrolments = row.int(1)
+		case totalItems:
+			t.Items = row.int(1)
+		case totalBytes:
+			t.Bytes = row.int(1)
+		}
+		return nil
+	}, "SELECT name, value FROM totals")
+	return t, err
+}
+
+const enrolmentColumns = "host_pubkey, host_name, owner_fp, account, org, authorized_by, enrolled_at, revoked_at"
+
+func enrolment(row row) store.Enrolment {
+	return store.Enrolment{
+		Key: row.key(0), Name: row.text(1), OwnerFP: row.text(2), Account: row.text(3), Org: row.text(4),
+		AuthorizedBy: row.text(5), EnrolledAt: row.time(6), RevokedAt: row.time(7),
+	}
+}
+
+func (r reader) Enrolment(key wire.PublicKey) (e store.Enrolment, err error) {
+	ok, err := r.c.one(func(row row) { e = enrolment(row) },
+		"SELECT "+enrolmentColumns+" FROM enrolments WHERE host_pubkey = ?", key)
+	return e, found(ok, err)
+}
+
+func (r reader) LiveByName(name string, limit int) (list []store.Enrolment, err error) {
+	err = r.c.query(func(row row) error { list = append(list, enrolment(row)); return nil },
+		"SELECT "+enrolmentColumns+" FROM enrolments WHERE lower(host_name) = lower(?) AND revoked_at IS NULL LIMIT ?",
+		name, limit)
+	return list, err
+}
+
+func (r reader) LiveInAccount(account, name string) (e store.Enrolment, err error) {
+	ok, err := r.c.one(func(row row) { e = enrolment(row) }, "SELECT "+enrolmentColumns+` FROM enrolments
+		WHERE account = ? AND lower(host_name) = lower(?) AND revoked_at IS NULL`, account, name)
+	return e, found(ok, err)
+}
+
+func (r reader) Denied(hostFP, clientID string, at time.Time) (d store.Denial, err error) {
+	ok, err := r.c.one(func(row row) {
+		d = store.Denial{HostFP: row.text(0), ClientID: row.text(1), Reason: row.text(2), Source: row.text(3),
+			AddedAt: row.time(4), Until: row.time(5)}
+	}, `SELECT host_fp, client_id, reason, source, added_at, until FROM deny
+		WHERE host_fp = ?1 AND (client_id IS NULL OR client_id = ?2) AND (until IS NULL OR until > ?3)
+		UNION ALL
+		SELECT host_fp, client_id, reason, source, added_at, until FROM deny
+		WHERE host_fp IS NULL AND client_id = ?2 AND (until IS NULL OR until > ?3)
+		LIMIT 1`, hostFP, clientID, at)
+	return d, found(ok, err)
+}
+
+func (r reader) SenderList(target wire.PublicKey) (l store.SenderList, err error) {
+	ok, err := r.c.one(func(row row) {
+		l = store.SenderList{Target: target, Senders: unpack(row.bytes(0)), IAT: row.time(1), Record: row.bytes(2), Sig: row.text(3)}
+	}, "SELECT senders, iat, record, sig FROM sender_lists WHERE target_pubkey = ?", target)
+	return l, found(ok, err)
+}
+
+func (r reader) Accepts(target, sender wire.PublicKey) (listed, named bool, err error) {
+	listed, err = r.c.one(func(row row) { named = holds(row.bytes(0), sender) },
+		"SELECT senders FROM sender_lists WHERE target_pubkey = ?", target)
+	return listed, named, err
+}
+
+func (r reader) EncKey(host wire.PublicKey) (k store.EncKey, err error) {
+	ok, err := r.c.one(func(row row) { k = store.EncKey{EncPub: row.text(0), Sig: row.text(1), At: row.time(2)} },
+		"SELECT enc_pub, sig, at FROM enc_ads WHERE host_pubkey = ?", host)
+	return k, found(ok, err)
+}
+
+func (r reader) EncAd(host wire.PublicKey) (ad store.EncAd, err error) {
+	ok, err := r.c.one(func(row row) { ad = store.EncAd{Record: row.bytes(0), Sig: row.text(1), At: row.time(2)} },
+		"SELECT record, sig, at FROM enc_ad_records WHERE host_pubkey = ?", host)
+	return ad, found(ok, err)
+}
+
+func (r reader) Dedup(sender wire.PublicKey, itemID string, target wire.PublicKey) (d store.Dedup, err error) {
+	ok, err := r.c.one(func(row row) { d = store.Dedup{Hash: row.hash(0), Seq: row.int(1), AcceptedAt: row.time(2)} },
+		"SELECT wire_hash, seq, accepted_at FROM dedup WHERE sender_pubkey = ? AND item_id = ? AND target_pubkey = ?",
+		sender, itemID, target)
+	return d, found(ok, err)
+}
+
+func (r reader) Head(target wire.PublicKey) (head int64, err error) {
+	_, err = r.c.one(func(row row) { head = row.int(0) - 1 }, "SELECT next_seq FROM seqs WHERE target_pubkey = ?", target)
+	return head, err
+}
+
+func (r reader) Acked(target wire.PublicKey) (through int64, err error) {
+	_, err = r.c.one(func(row row) { through = row.int(0) }, "SELECT acked_through FROM acked WHERE target_pubkey = ?", target)
+	return through, err
+}
+
+func usage(u *store.Usage) func(row) {
+	return func(row row) { *u = store.Usage{Items: row.int(0), Bytes: row.int(1)} }
+}
+
+func (r reader) QueueUsage(target wire.PublicKey) (u store.Usage, err error) {
+	_, err = r.c.one(usage(&u), "SELECT items, bytes FROM seqs WHERE target_pubkey = ?", target)
+	return u, err
+}
+
+func (r reader) ShareUsage(target, sender wire.PublicKey) (u store.Usage, err error) {
+	_, err = r.c.one(usage(&u), "SELECT items, bytes FROM shares WHERE target_pubkey = ? AND sender_pubkey = ?", target, sender)
+	return u, err
+}
+
+func (r reader) AccountUsage(account string) (u store.Usage, err error) {
+	_, err = r.c.one(usage(&u), "SELECT items, bytes FROM accounts WHERE account = ?", account)
+	return u, err
+}
+
+const itemColumns = "target_pubkey, seq, kind, item_id, sender_pubkey, sender_host, wire_hash, bytes, accepted_at, expires_at"
+
+func item(row row) store.Item {
+	return store.Item{
+		Target: row.key(0), Seq: row.int(1), Kind: row.text(2), ID: row.text(3), Sender: row.key(4), SenderHost: row.text(5),
+		Hash: row.hash(6), Size: row.int(7), AcceptedAt: row.time(8), ExpiresAt: row.time(9),
+	}
+}
+
+func (r reader) Page(target wire.PublicKey, after int64, limit int, each func(store.Item) bool) error {
+	err := r.c.query(func(row row) error {
+		it := item(row)
+		it.Wire = row.bytes(10)
+		if !each(it) {
+			return errStop
+		}
+		return nil
+	}, "SELECT "+itemColumns+", wire FROM items WHERE target_pubkey = ? AND seq > ? ORDER BY seq LIMIT ?", target, after, limit)
+	if err == errStop {
+		return nil
+	}
+	return err
+}
+
+func (r reader) Expired(from, now time.Time, limit int) (list []store.Item, err error) {
+	err = r.c.query(func(row row) error { list = append(list, item(row)); return nil },
+		"SELECT "+itemColumns+" FROM items WHERE expires_at <= ? AND accepted_at >= ? ORDER BY expires_at LIMIT ?",
+		now, from, limit)
+	return list, err
+}
+
+// prunable holds of a dedup row d that is older than its horizon.
+const prunable = `d.accepted_at < ? AND NOT EXISTS (SELECT 1 FROM items i
+	WHERE i.target_pubkey = d.target_pubkey AND i.seq = d.seq)`
+
+func (r reader) Prunable(before time.Time, limit int) (list []store.DedupKey, err error) {
+	err = r.c.query(func(row row) error {
+		list = append(list, store.DedupKey{Sender: row.key(0), ItemID: row.text(1), Target: row.key(2)})
+		return nil
+	}, "SELECT sender_pubkey, item_id, target_pubkey FROM dedup d WHERE "+prunable+" ORDER BY accepted_at LIMIT ?", before, limit)
+	return list, err
+}
+
+func (r reader) RotatedFrom(key wire.PublicKey, limit int) (keys []wire.PublicKey, err error) {
+	seen := map[wire.PublicKey]bool{key: true}
+	for next := []wire.PublicKey{key}; len(next) > 0 && len(keys) < limit; next = next[1:] {
+		err := r.c.query(func(row row) error {
+			if k := row.key(0); !seen[k] {
+				seen[k] = true
+				keys, next = append(keys, k), append(next, k)
+			}
+			return nil
+		}, "SELECT old_pubkey FROM rotations WHERE new_pubkey = ? ORDER BY at DESC LIMIT ?", next[0], limit-len(keys))
+		if err != nil {
+			return nil, err
+		}
+	}
+	return keys, nil
+}
+
+func (r reader) Log(op string, limit int) (list []store.Op, err error) {
+	query, args := "SELECT id, at, op, receipt FROM ops ORDER BY id DESC LIMIT ?", []any{limit}
+	if op != "" {
+		query, args = "SELECT id, at, op, receipt FROM ops WHERE op = ? ORDER BY id DESC LIMIT ?", []any{op, limit}
+	}
+	err = r.c.query(func(row row) error {
+		list = append(list, store.Op{ID: row.int(0), At: row.time(1), Op: row.text(2), Receipt: []byte(row.text(3))})
+		return nil
+	}, query, args...)
+	return list, err
+}
+
+// pragma reads a pragma that answers one number.
+func (r reader) pragma(name string) (n int64, err error) {
+	ok, err := r.c.one(func(row row) { n = row.int(0) }, "PRAGMA "+name)
+	if err == nil && !ok {
+		err = fmt.Errorf("pragma %s answered nothing", name)
+	}
+	return n, err
+}

@@ -1,0 +1,109 @@
+package sqlite
+
+import (
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"syscall"
+)
+
+// space watches the room on the device. New mail is refused before the disk is
+// full, so that pulls and acks, which need room too, go on; and a small
+// reserve file is given back when it fills up all the same, since a database
+// with a write-ahead log cannot even be opened without room.
+type space struct {
+	reserve string
+	dir     string
+	measure func(dir string) (free, size int64, err error)
+	log     *slog.Logger
+	low     atomic.Bool
+}
+
+const (
+	mostKept    = 32 << 20 // below so much room new mail is refused, or a tenth of a small device
+	mostReserve = 8 << 20  // the reserve file, or a fortieth of a small device
+)
+
+func newSpace(dir string, measure func(string) (int64, int64, error), log *slog.Logger) *space {
+	if measure == nil {
+		measure = statfs
+	}
+	return &space{reserve: filepath.Join(dir, reserveName), dir: dir, measure: measure, log: log}
+}
+
+func statfs(dir string) (free, size int64, err error) {
+	var st syscall.Statfs_t
+	if err := syscall.Statfs(dir, &st); err != nil {
+		return 0, 0, err
+	}
+	return int64(st.Bavail) * int64(st.Bsize), int64(st.Blocks) * int64(st.Bsize), nil
+}
+
+// room reports whether new mail may be stored. The writer asks it once an
+// item; it costs one system call.
+func (s *space) room() bool {
+	free, size, err := s.free(s.dir)
+	if err != nil {
+		return true // the write itself will tell
+	}
+	kept := min(int64(mostKept), size/10)
+	switch low := s.low.Load(); {
+	case !low && free < kept:
+		s.low.Store(true)
+		s.log.Error("disk nearly full: new mail is refused until there is room", "dir", s.dir, "free_bytes", free, "needed_bytes", kept)
+	case low && free >= kept+kept/4:
+		s.low.Store(false)
+		s.keepReserve()
+		s.log.Info("there is room again: new mail is taken", "dir", s.dir, "free_bytes", free)
+	}
+	return !s.low.Load()
+}
+
+func (s *space) free(dir string) (free, size int64, err error) { return s.measure(dir) }
+
+// full is called when a write met a full disk.
+func (s *space) full() {
+	if !s.low.Swap(true) {
+		s.log.Error("disk full: new mail is refused until there is room; giving back the reserve", "dir", s.dir)
+	}
+	s.giveReserve()
+}
+
+// beforeOpen makes the room that opening needs.
+func (s *space) beforeOpen() {
+	if !s.room() {
+		s.giveReserve()
+	}
+}
+
+func (s *space) afterOpen() {
+	if s.room() {
+		s.keepReserve()
+	}
+}
+
+func (s *space) giveReserve() {
+	if err := os.Remove(s.reserve); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		s.log.Warn("the reserve file stays", "err", err)
+	}
+}
+
+// keepReserve writes the reserve file anew. It holds real blocks: a file with
+// holes would give nothing back.
+func (s *space) keepReserve() {
+	_, size, err := s.free(s.dir)
+	if err != nil {
+		return
+	}
+	want := min(int64(mostReserve), size/40)
+	if st, err := os.Lstat(s.reserve); err == nil && st.Size() >= want {
+		return
+	}
+	if err := os.WriteFile(s.reserve, make([]byte, want), 0o600); err != nil {
+		s.log.Warn("no reserve file: a full disk will need room made by hand", "err", err)
+		s.giveReserve()
+	}
+}

@@ -1,0 +1,356 @@
+package sqlite
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/agentmbx/agentmbx/relay/store"
+	"github.com/agentmbx/agentmbx/relay/wire"
+)
+
+// tx is the writer's side of a transaction. It lives as long as the writer's
+// connection; begin gives it fresh counters for each group.
+type tx struct {
+	reader
+	counters *counters
+	hosts    map[wire.PublicKey]host // enrolments read or written in this group
+	room     func() bool             // is there room for new mail?
+	seqNow   func() int64
+}
+
+// host remembers an enrolment that is not there, too.
+type host struct {
+	e   store.Enrolment
+	err error
+}
+
+func newTx(c *conn, room func() bool, seqNow func() int64) *tx {
+	t := &tx{reader: reader{c}, room: room, seqNow: seqNow}
+	t.counters = newCounters(t.reader)
+	t.hosts = map[wire.PublicKey]host{}
+	return t
+}
+
+// begin readies t for a new group.
+func (t *tx) begin() {
+	t.counters.reset()
+	clear(t.hosts)
+}
+
+// back takes back what the closure at hand left in memory.
+func (t *tx) back() {
+	t.counters.back()
+	clear(t.hosts)
+}
+
+func (t *tx) Enrolment(key wire.PublicKey) (store.Enrolment, error) {
+	if h, ok := t.hosts[key]; ok {
+		return h.e, h.err
+	}
+	e, err := t.reader.Enrolment(key)
+	if err == nil || errors.Is(err, store.ErrNotFound) {
+		t.hosts[key] = host{e, err}
+	}
+	return e, err
+}
+
+func (t *tx) Head(target wire.PublicKey) (int64, error) {
+	q, err := t.counters.queue(target)
+	if err != nil {
+		return 0, err
+	}
+	return max(q.now.nextSeq-1, 0), nil
+}
+
+func (t *tx) QueueUsage(target wire.PublicKey) (store.Usage, error) {
+	q, err := t.counters.queue(target)
+	if err != nil {
+		return store.Usage{}, err
+	}
+	return q.now.Usage, nil
+}
+
+func (t *tx) ShareUsage(target, sender wire.PublicKey) (store.Usage, error) {
+	s, err := t.counters.share(target, sender)
+	if err != nil {
+		return store.Usage{}, err
+	}
+	return s.now, nil
+}
+
+func (t *tx) AccountUsage(account string) (store.Usage, error) {
+	a, err := t.counters.account(account)
+	if err != nil {
+		return store.Usage{}, err
+	}
+	return a.now, nil
+}
+
+func (t *tx) Totals() (store.Totals, error) {
+	if err := t.counters.flush(); err != nil {
+		return store.Totals{}, err
+	}
+	return t.reader.Totals()
+}
+
+func (t *tx) PutEnrolment(e store.Enrolment) error {
+	was, err := t.Enrolment(e.Key)
+	isNew := errors.Is(err, store.ErrNotFound)
+	if err != nil && !isNew {
+		return err
+	}
+	e.RevokedAt = was.RevokedAt
+	if e.Account != "" && e.Live() {
+		other, err := t.LiveInAccount(e.Account, e.Name)
+		if err == nil && other.Key != e.Key {
+			return store.ErrNameTaken
+		}
+		if err != nil && !errors.Is(err, store.ErrNotFound) {
+			return err
+		}
+	}
+	delete(t.hosts, e.Key)
+	if isNew {
+		if err := t.counters.addTotal(totalEnrolments, 1); err != nil {
+			return err
+		}
+	} else if was.Account != e.Account {
+		q, err := t.counters.queue(e.Key)
+		if err != nil {
+			return err
+		}
+		if err := t.moveAccount(was.Account, e.Account, q.now.Usage); err != nil {
+			return err
+		}
+	}
+	_, err = t.c.exec("INSERT INTO enrolments ("+enrolmentColumns+`) VALUES (?, ?, ?, ?, ?, ?, ?, NULL)
+		ON CONFLICT DO UPDATE SET host_name = excluded.host_name, owner_fp = excluded.owner_fp, account = excluded.account,
+		org = excluded.org, authorized_by = excluded.authorized_by, enrolled_at = excluded.enrolled_at`,
+		e.Key, e.Name, e.OwnerFP, optional(e.Account), optional(e.Org), e.AuthorizedBy, e.EnrolledAt)
+	return err
+}
+
+func (t *tx) moveAccount(from, to string, u store.Usage) error {
+	if err := t.counters.chargeAccount(from, store.Usage{Items: -u.Items, Bytes: -u.Bytes}); err != nil {
+		return err
+	}
+	return t.counters.chargeAccount(to, u)
+}
+
+func (t *tx) Revoke(key wire.PublicKey, at time.Time) (bool, error) {
+	delete(t.hosts, key)
+	n, err := t.c.exec("UPDATE enrolments SET revoked_at = ? WHERE host_pubkey = ? AND revoked_at IS NULL", at, key)
+	if err != nil || n == 0 {
+		return false, err
+	}
+	return true, t.counters.addTotal(totalEnrolments, -1)
+}
+
+func (t *tx) AddDenial(d store.Denial) error {
+	_, err := t.c.exec("INSERT INTO deny (host_fp, client_id, reason, source, added_at, until) VALUES (?, ?, ?, ?, ?, ?)",
+		optional(d.HostFP), optional(d.ClientID), d.Reason, d.Source, d.AddedAt, d.Until)
+	return err
+}
+
+func (t *tx) PutSenderList(l store.SenderList) error {
+	if err := t.dropSenderList(l.Target); err != nil {
+		return err
+	}
+	if _, err := t.c.exec("INSERT INTO sender_lists (target_pubkey, senders, iat, record, sig) VALUES (?, ?, ?, ?, ?)",
+		l.Target, pack(l.Senders), l.IAT, l.Record, l.Sig); err != nil {
+		return err
+	}
+	for _, s := range unpack(pack(l.Senders)) {
+		if _, err := t.c.exec("INSERT INTO listed_senders VALUES (?, ?)", s, l.Target); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *tx) dropSenderList(target wire.PublicKey) error {
+	l, err := t.SenderList(target)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, s := range l.Senders {
+		if _, err := t.c.exec("DELETE FROM listed_senders WHERE sender_pubkey = ? AND target_pubkey = ?", s, target); err != nil {
+			return err
+		}
+	}
+	_, err = t.c.exec("DELETE FROM sender_lists WHERE target_pubkey = ?", target)
+	return err
+}
+
+func (t *tx) PutEncKey(host wire.PublicKey, name string, k store.EncKey) error {
+	_, err := t.c.exec("INSERT OR REPLACE INTO enc_ads (host_pubkey, host_name, enc_pub, sig, at) VALUES (?, ?, ?, ?, ?)",
+		host, name, k.EncPub, k.Sig, k.At)
+	return err
+}
+
+func (t *tx) PutEncAd(host wire.PublicKey, ad store.EncAd) error {
+	_, err := t.c.exec("INSERT OR REPLACE INTO enc_ad_records (host_pubkey, record, sig, at) VALUES (?, ?, ?, ?)",
+		host, ad.Record, ad.Sig, ad.At)
+	return err
+}
+
+// accountOf is what a target's queue is charged to; a host that is not
+// enrolled here (any more) is charged to nobody.
+func (t *tx) accountOf(target wire.PublicKey) (string, error) {
+	e, err := t.Enrolment(target)
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return "", err
+	}
+	return e.Account, nil
+}
+
+// takeSeq allocates the next number of a queue. It never falls behind the
+// clock, so that a store restored from an older copy goes on above what it
+// handed out before (seed 000 section 2).
+func (t *tx) takeSeq(target wire.PublicKey) (int64, error) {
+	q, err := t.counters.queue(target)
+	if err != nil {
+		return 0, err
+	}
+	seq := max(q.now.nextSeq, t.seqNow(), 1)
+	set(t.counters, q, queueRow{seq + 1, q.now.Usage})
+	return seq, nil
+}
+
+func (t *tx) Room() bool { return t.room() }
+
+func (t *tx) Insert(it store.Item) (int64, error) {
+	if !t.room() {
+		return 0, store.ErrFull
+	}
+	seq, err := t.takeSeq(it.Target)
+	if err != nil {
+		return 0, err
+	}
+	it.Seq = seq
+	if _, err := t.c.exec(`INSERT INTO dedup (sender_pubkey, item_id, target_pubkey, wire_hash, seq, accepted_at)
+		VALUES (?, ?, ?, ?, ?, ?)`, it.Sender, it.ID, it.Target, it.Hash, seq, it.AcceptedAt); err != nil {
+		return 0, err
+	}
+	if _, err := t.c.exec("INSERT INTO items ("+itemColumns+", wire) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+		it.Target, seq, it.Kind, it.ID, it.Sender, it.SenderHost, it.Hash, int64(len(it.Wire)), it.AcceptedAt, it.ExpiresAt, it.Wire,
+	); err != nil {
+		return 0, err
+	}
+	account, err := t.accountOf(it.Target)
+	if err != nil {
+		return 0, err
+	}
+	return seq, t.counters.charge(it.Target, it.Sender, account, store.Usage{Items: 1, Bytes: int64(len(it.Wire))})
+}
+
+func (t *tx) AckThrough(target wire.PublicKey, seq int64) (deleted int64, err error) {
+	account, err := t.accountOf(target)
+	if err != nil {
+		return 0, err
+	}
+	gone := map[wire.PublicKey]store.Usage{} // by sender
+	if err := t.c.query(func(r row) error {
+		deleted++
+		sender := r.key(0)
+		gone[sender] = add(gone[sender], store.Usage{Items: -1, Bytes: -r.int(1)})
+		return nil
+	}, "DELETE FROM items WHERE target_pubkey = ? AND seq <= ? RETURNING sender_pubkey, bytes", target, seq); err != nil {
+		return 0, err
+	}
+	for sender, u := range gone {
+		if err := t.counters.charge(target, sender, account, u); err != nil {
+			return 0, err
+		}
+	}
+	_, err = t.c.exec(`INSERT INTO acked VALUES (?, ?) ON CONFLICT DO UPDATE SET
+		acked_through = max(acked_through, excluded.acked_through)`, target, seq)
+	return deleted, err
+}
+
+func (t *tx) Drop(it store.Item) error {
+	n, err := t.c.exec("DELETE FROM items WHERE target_pubkey = ? AND seq = ?", it.Target, it.Seq)
+	if err != nil {
+		return err
+	}
+	if n == 0 {
+		return store.ErrNotFound
+	}
+	account, err := t.accountOf(it.Target)
+	if err != nil {
+		return err
+	}
+	return t.counters.charge(it.Target, it.Sender, account, store.Usage{Items: -1, Bytes: -it.Size})
+}
+
+func (t *tx) Forget(rows []store.DedupKey, before time.Time) (pruned int64, err error) {
+	for _, k := range rows {
+		n, err := t.c.exec("DELETE FROM dedup AS d WHERE sender_pubkey = ? AND item_id = ? AND target_pubkey = ? AND "+prunable,
+			k.Sender, k.ItemID, k.Target, before)
+		if err != nil {
+			return 0, err
+		}
+		pruned += n
+	}
+	return pruned, nil
+}
+
+func (t *tx) setMeta(k string, v any) error {
+	_, err := t.c.exec("INSERT OR REPLACE INTO meta (k, v) VALUES (?, ?)", k, v)
+	return err
+}
+
+func (t *tx) SetEpoch(epoch string) error { return t.setMeta("epoch", epoch) }
+
+func (t *tx) SetHeartbeat(at time.Time) error { return t.setMeta("heartbeat", at) }
+
+func (t *tx) AppendLog(at time.Time, op string, receipt []byte) error {
+	if _, err := t.c.exec("INSERT INTO ops (at, op, receipt) VALUES (?, ?, ?)", at, op, string(receipt)); err != nil {
+		return fmt.Errorf("log %s: %w", op, err)
+	}
+	_, err := t.c.exec(`DELETE FROM ops WHERE op = ?1 AND id <=
+		(SELECT id FROM ops WHERE op = ?1 ORDER BY id DESC LIMIT 1 OFFSET ?2)`, op, store.LogKeep)
+	return err
+}
+
+// pack lays keys end to end, sorted and without repeats, so that holds can
+// search them where they lie.
+func pack(keys []wire.PublicKey) []byte {
+	sorted := slices.Clone(keys)
+	slices.SortFunc(sorted, func(a, b wire.PublicKey) int { return bytes.Compare(a[:], b[:]) })
+	out := make([]byte, 0, 32*len(keys))
+	for _, k := range slices.Compact(sorted) {
+		out = append(out, k[:]...)
+	}
+	return out
+}
+
+func unpack(b []byte) []wire.PublicKey {
+	keys := make([]wire.PublicKey, len(b)/32)
+	for i := range keys {
+		copy(keys[i][:], b[32*i:])
+	}
+	return keys
+}
+
+func holds(packed []byte, key wire.PublicKey) bool {
+	lo, hi := 0, len(packed)/32
+	for lo < hi {
+		mid := (lo + hi) / 2
+		switch bytes.Compare(packed[32*mid:32*mid+32], key[:]) {
+		case 0:
+			return true
+		case -1:
+			lo = mid + 1
+		default:
+			hi = mid
+		}
+	}
+	return false
+}

@@ -1,0 +1,271 @@
+// Package store is the contract between the relay's rules and its durable
+// state: what a backend must keep, and what it promises about it.
+//
+// A backend passes the suite in package storetest. Nothing here belongs to one
+// database: no row ids, no files, no SQL. All times are whole milliseconds,
+// UTC; a zero time means "never".
+package store
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/agentmbx/agentmbx/relay/wire"
+)
+
+// Errors a caller may test for.
+var (
+	ErrNotFound = errors.New("not found")
+	// ErrFull: there is no room for new mail. Pulls and acks still work, and
+	// the write succeeds again once there is room; no restart is needed.
+	ErrFull = errors.New("the store is out of disk space")
+	// ErrUnknownOutcome: the commit may or may not have taken place. The
+	// caller's own retry finds out, since every write here is idempotent.
+	ErrUnknownOutcome = errors.New("the outcome of the commit is unknown")
+	// ErrClosed: the store was closed before the call was taken up.
+	ErrClosed = errors.New("the store is closed")
+	// ErrNameTaken: another live host of the same proven account has the name.
+	ErrNameTaken = errors.New("name taken in the account")
+)
+
+// Store is the relay's durable state. Safe for concurrent use.
+type Store interface {
+	// Update runs fn in a transaction and returns after the commit that
+	// carries it. When fn or the commit fails, nothing of fn is stored, save
+	// for ErrUnknownOutcome. Calls are grouped: fn shares its commit with
+	// other callers, but a failing fn undoes only its own work. fn must touch
+	// nothing but tx and its own variables, must not wait for anything, and
+	// may run more than once. ctx bounds the wait before fn runs; a call that
+	// has begun is always waited for.
+	Update(ctx context.Context, fn func(tx Tx) error) error
+	// View runs fn over one consistent snapshot that holds every commit
+	// answered before the call. It never waits for a writer.
+	View(ctx context.Context, fn func(r Reader) error) error
+	// Check compares the store with itself: its integrity, and every counter
+	// with a full count. It reads everything; it is for tests and verification.
+	Check(ctx context.Context) error
+	// Size tells how much room the store uses and how much is left.
+	Size(ctx context.Context) (Size, error)
+	Close() error
+}
+
+// Size is the room that a store takes, in bytes.
+type Size struct {
+	Data int64 `json:"data_bytes"` // the tables
+	Log  int64 `json:"log_bytes"`  // the write-ahead log, or what the backend has of the kind
+	Free int64 `json:"free_bytes"` // left on the device
+	Low  bool  `json:"low"`        // new mail is refused for want of room
+}
+
+// Info is what a store knows of itself.
+type Info struct {
+	RelayKey   wire.PublicKey
+	Epoch      string
+	Heartbeat  time.Time // the last sign of life of a relay on this store
+	ExpiryFrom time.Time // items accepted before it never expire
+	CreatedAt  time.Time
+	Schema     int
+}
+
+// Totals are kept as counters: reading them costs the same in any store.
+type Totals struct {
+	Enrolments int64 `json:"enrolments"` // live ones
+	Items      int64 `json:"items"`
+	Bytes      int64 `json:"bytes"`
+}
+
+// Enrolment is a host that may use the relay (seed 000 §2). The key is the
+// host; the name is a label.
+type Enrolment struct {
+	Key          wire.PublicKey
+	Name         string
+	OwnerFP      string // the host's own claim; it decides nothing
+	Account      string // proven by an authority, or ""
+	Org          string
+	AuthorizedBy string
+	EnrolledAt   time.Time
+	RevokedAt    time.Time // zero while live; never cleared once set
+}
+
+// Live reports whether the host may still use the relay.
+func (e Enrolment) Live() bool { return e.RevokedAt.IsZero() }
+
+// Denial is a refusal that need not be for ever: an operator's block, or an
+// entry of the issuer's deny list. It matches a host when all it names match.
+type Denial struct {
+	HostFP   string    // fingerprint of the host key, or "" for any
+	ClientID string    // or "" for any
+	Reason   string    //
+	Source   string    // who added it
+	AddedAt  time.Time //
+	Until    time.Time // zero: until removed
+}
+
+// SenderList is what a target said of who may push to it.
+type SenderList struct {
+	Target  wire.PublicKey
+	Senders []wire.PublicKey // what holds now: a rotation replaces a key here
+	IAT     time.Time
+	Record  []byte // the signed record as received, canonical
+	Sig     string
+}
+
+// EncKey is the v1 pair a host published (protocol §4).
+type EncKey struct {
+	EncPub, Sig string
+	At          time.Time
+}
+
+// EncAd is the v2 advertisement a host published.
+type EncAd struct {
+	Record []byte // canonical
+	Sig    string
+	At     time.Time
+}
+
+// Kinds of item.
+const (
+	KindEnvelope = "envelope"
+	KindReceipt  = "receipt"
+	KindExpired  = "expired"
+)
+
+// Item is one unit of mail for one target.
+type Item struct {
+	Target     wire.PublicKey
+	Seq        int64
+	Kind       string
+	ID         string
+	Sender     wire.PublicKey
+	SenderHost string // the pusher's name at push time
+	Hash       [32]byte
+	Size       int64 // len(Wire), also where Wire is left out
+	AcceptedAt time.Time
+	ExpiresAt  time.Time // zero: never
+	Wire       []byte
+}
+
+// Dedup is the memory of an item once accepted; it outlives the item.
+type Dedup struct {
+	Hash       [32]byte
+	Seq        int64
+	AcceptedAt time.Time
+}
+
+// DedupKey names one dedup row.
+type DedupKey struct {
+	Sender wire.PublicKey
+	ItemID string
+	Target wire.PublicKey
+}
+
+// Usage is what a queue, a share of one or an account holds.
+type Usage struct{ Items, Bytes int64 }
+
+// Op is one line of the relay log.
+type Op struct {
+	ID      int64
+	At      time.Time
+	Op      string
+	Receipt []byte // JSON
+}
+
+// Rotation is a recorded change of a host's key.
+type Rotation struct {
+	Old, New wire.PublicKey
+	Name     string
+	Record   []byte // {rec, old_sig, new_sig}, canonical
+	At       time.Time
+}
+
+// Reader is a view of the store. Methods answer ErrNotFound for a row that is
+// not there, and otherwise only errors of the backend.
+type Reader interface {
+	Info() (Info, error)
+	Totals() (Totals, error)
+
+	Enrolment(key wire.PublicKey) (Enrolment, error)
+	// LiveByName lists up to limit live enrolments of a name, compared
+	// without case.
+	LiveByName(name string, limit int) ([]Enrolment, error)
+	// LiveInAccount is the one live host of an account with that name.
+	LiveInAccount(account, name string) (Enrolment, error)
+	// Denied is the denial in force for a host at a time.
+	Denied(hostFP, clientID string, at time.Time) (Denial, error)
+	SenderList(target wire.PublicKey) (SenderList, error)
+	// Accepts reports whether target published a list, and whether it names
+	// sender. It costs less than SenderList.
+	Accepts(target, sender wire.PublicKey) (listed, named bool, err error)
+	EncKey(host wire.PublicKey) (EncKey, error)
+	EncAd(host wire.PublicKey) (EncAd, error)
+
+	Dedup(sender wire.PublicKey, itemID string, target wire.PublicKey) (Dedup, error)
+	// Head is the last seq allocated for target, Acked the last one it
+	// acknowledged; both are 0 before the first.
+	Head(target wire.PublicKey) (int64, error)
+	Acked(target wire.PublicKey) (int64, error)
+	QueueUsage(target wire.PublicKey) (Usage, error)
+	ShareUsage(target, sender wire.PublicKey) (Usage, error)
+	AccountUsage(account string) (Usage, error)
+
+	// Page calls each for the items of target after a seq, in order, up to
+	// limit of them, and stops early when each answers false. The items are
+	// the caller's to keep.
+	Page(target wire.PublicKey, after int64, limit int, each func(Item) bool) error
+	// Expired lists up to limit items, without Wire, that were accepted at or
+	// after from and whose time is over at now.
+	Expired(from, now time.Time, limit int) ([]Item, error)
+	// Prunable lists up to limit dedup rows that were accepted before a time
+	// and whose item is no longer queued.
+	Prunable(before time.Time, limit int) ([]DedupKey, error)
+	// RotatedFrom lists up to limit keys that led to key by recorded
+	// rotations, the nearest first.
+	RotatedFrom(key wire.PublicKey, limit int) ([]wire.PublicKey, error)
+
+	// Log lists operations, newest first; op "" means all kinds.
+	Log(op string, limit int) ([]Op, error)
+}
+
+// Tx is a transaction: a Reader that sees its own writes.
+type Tx interface {
+	Reader
+
+	// PutEnrolment adds or replaces the enrolment of a key, and moves what
+	// its queue is charged to when the account changes. It never clears
+	// RevokedAt. ErrNameTaken when the account has a live host of that name.
+	PutEnrolment(Enrolment) error
+	// Revoke ends an enrolment for ever and reports whether it was live.
+	Revoke(key wire.PublicKey, at time.Time) (bool, error)
+	AddDenial(Denial) error
+	PutSenderList(SenderList) error
+	PutEncKey(host wire.PublicKey, name string, k EncKey) error
+	PutEncAd(host wire.PublicKey, ad EncAd) error
+
+	// Room reports whether there is room for new mail and new hosts.
+	Room() bool
+	// Insert queues an item, allocates its seq, remembers it for dedup and
+	// charges it to the queue, the sender's share and the target's account.
+	// It answers the seq. ErrFull when there is no room for new mail.
+	Insert(Item) (int64, error)
+	// AckThrough drops the items of target up to and with seq, and records
+	// it. seq is not above the head; an older ack changes nothing.
+	AckThrough(target wire.PublicKey, seq int64) (deleted int64, err error)
+	// Drop removes one item and gives its charge back; its dedup row stays.
+	Drop(Item) error
+	// Forget removes those of the rows that Prunable would still list.
+	Forget(rows []DedupKey, before time.Time) (pruned int64, err error)
+	// Rotate makes New the successor of Old: name, account, queue, sender
+	// list and dedup rows follow (protocol §3), Old is revoked, the record
+	// is kept. It answers how many items moved.
+	Rotate(r Rotation) (moved int64, err error)
+
+	SetEpoch(epoch string) error
+	SetHeartbeat(at time.Time) error
+	// AppendLog keeps the last LogKeep lines of each kind.
+	AppendLog(at time.Time, op string, receipt []byte) error
+}
+
+// LogKeep is how many lines of each kind the relay log keeps, so that sweeps
+// never push out a restore.
+const LogKeep = 1000
