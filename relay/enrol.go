@@ -1,0 +1,175 @@
+package relay
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"unicode/utf8"
+
+	"github.com/agentmbx/agentmbx/relay/store"
+	"github.com/agentmbx/agentmbx/relay/wire"
+)
+
+// EnrolRequest is what a host sends to enrol.
+type EnrolRequest struct {
+	Host    string
+	Key     string
+	OwnerFP string
+	Sig     string
+	Proof   json.RawMessage
+}
+
+var (
+	errBadName = refuse(BadRequest, "BAD_HOST", "bad host name")
+	errBadKey  = refuse(BadRequest, "BAD_KEY", "bad public key")
+	errRate    = refuse(TooMany, "RATE", "too many calls from this address; try again in a minute")
+	errRevoked = refuse(Forbidden, "REVOKED", "this host key is revoked here")
+	errFull    = refuse(Unavailable, "FULL", "the relay takes no new hosts now")
+)
+
+// AllowAddress counts a challenge, enrol or rotate call of a client address.
+func (r *Relay) AllowAddress(addr string) error {
+	if !r.enrols.allow(addr, r.now()) {
+		return errRate
+	}
+	return nil
+}
+
+// Challenge opens an enrolment challenge for a host.
+func (r *Relay) Challenge(host, key string) (string, error) {
+	k, err := applicant(host, key)
+	if err != nil {
+		return "", err
+	}
+	text, ok := r.challenges.issue(k, host, r.now())
+	if !ok {
+		return "", refuse(Unavailable, "FULL", "too many open challenges; try again in a few minutes")
+	}
+	return text, nil
+}
+
+func applicant(host, key string) (wire.PublicKey, error) {
+	if !wire.ValidHostName(host) {
+		return wire.PublicKey{}, errBadName
+	}
+	k, err := wire.ParsePublicKey(key)
+	if err != nil {
+		return wire.PublicKey{}, errBadKey
+	}
+	return k, nil
+}
+
+// Enrol answers a challenge. Enrolling again is idempotent; what a stronger
+// authority proved stays.
+func (r *Relay) Enrol(ctx context.Context, q EnrolRequest) error {
+	key, err := applicant(q.Host, q.Key)
+	if err != nil {
+		return err
+	}
+	if !wire.ValidOwnerFP(q.OwnerFP) {
+		return refuse(BadRequest, "BAD_OWNER", "bad owner fingerprint")
+	}
+	ch, open := r.challenges.find(key, r.now())
+	if !open || !key.Verify(wire.EnrolPayload(ch.text, q.Host, key, q.OwnerFP), q.Sig) || !r.challenges.use(key, ch.text) {
+		return refuse(Unauthorized, "BAD_CHALLENGE", "no open challenge for this key, or it is not signed by it")
+	}
+	if err := r.store.View(ctx, func(v store.Reader) error { return r.mayEnrol(v, key) }); err != nil {
+		return storeError(err)
+	}
+	grant, err := r.authority.Authorize(ctx, Applicant{Name: q.Host, Key: key, OwnerFP: q.OwnerFP, Challenge: ch.text, Proof: q.Proof})
+	if err != nil {
+		r.log.Warn("enrolment authority failed", "host", q.Host, "key", key.Fingerprint(), "err", err)
+		return refuse(Forbidden, "DENIED", "the enrolment authority is unavailable")
+	}
+	if !grant.OK {
+		return refuse(Forbidden, "DENIED", cut(grant.Reason, 200))
+	}
+	return r.update(ctx, func(c *change) error { return c.enrol(q, key, grant) })
+}
+
+// mayEnrol refuses keys that are revoked or denied.
+func (r *Relay) mayEnrol(v store.Reader, key wire.PublicKey) error {
+	e, err := v.Enrolment(key)
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return err
+	}
+	if !e.Live() {
+		return errRevoked
+	}
+	return r.denied(v, key, Forbidden)
+}
+
+// denied refuses a host that a denial in force matches.
+func (r *Relay) denied(v store.Reader, key wire.PublicKey, kind Kind) error {
+	d, err := v.Denied(key.Fingerprint(), "", r.now())
+	if errors.Is(err, store.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return refuse(kind, "DENIED", cut(d.Reason, 200))
+}
+
+func (c *change) enrol(q EnrolRequest, key wire.PublicKey, g Grant) error {
+	if err := c.r.mayEnrol(c, key); err != nil {
+		return err
+	}
+	was, err := c.Enrolment(key)
+	known := err == nil
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return err
+	}
+	e := store.Enrolment{
+		Key: key, Name: q.Host, OwnerFP: q.OwnerFP, Account: g.Account, Org: g.Org, AuthorizedBy: g.By, EnrolledAt: c.r.now(),
+	}
+	if known {
+		e.EnrolledAt = was.EnrolledAt
+		if was.Account != "" && g.Account == "" { // the weaker word never replaces the stronger
+			e.Account, e.Org, e.AuthorizedBy = was.Account, was.Org, was.AuthorizedBy
+		}
+		if e == was {
+			return nil
+		}
+	} else {
+		totals, err := c.Totals()
+		if err != nil {
+			return err
+		}
+		if totals.Enrolments >= c.r.limits.Enrolments {
+			return errFull
+		}
+		if !c.Room() {
+			return store.ErrFull
+		}
+	}
+	if err := c.PutEnrolment(e); errors.Is(err, store.ErrNameTaken) {
+		return refuse(Conflict, "NAME_TAKEN", "another host of this account has that name")
+	} else if err != nil {
+		return err
+	}
+	return c.did(Effect{Kind: Enrolled, Host: key})
+}
+
+// Revoke ends a host's enrolment for ever.
+func (r *Relay) Revoke(ctx context.Context, key wire.PublicKey) (was bool, err error) {
+	err = r.update(ctx, func(c *change) error {
+		var err error
+		if was, err = c.Revoke(key, r.now()); err != nil || !was {
+			return err
+		}
+		return c.did(Effect{Kind: Revoked, Host: key})
+	})
+	return was, err
+}
+
+// cut shortens a text to n bytes at a character's edge.
+func cut(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
+}

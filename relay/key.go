@@ -1,0 +1,99 @@
+package relay
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/agentmbx/agentmbx/relay/wire"
+)
+
+// KeyFile is the relay's private key in its store folder.
+const KeyFile = "relay.key"
+
+// Errors of LoadKey. Neither repeats any of the key.
+var (
+	// ErrKeyLost: a store is there and its key is not. A new key would make
+	// every host stop, so it is never made by itself.
+	ErrKeyLost = errors.New("the store is there but its key is not")
+	ErrKeyFile = errors.New("not a relay key")
+)
+
+// LoadKey finds the relay's key: secret (MBX_RELAY_KEY) when it is given, else
+// relay.key in dir, else a new one, which it writes there. It answers where
+// the key came from.
+func LoadKey(dir, secret string, storeExists bool) (key wire.PrivateKey, source string, err error) {
+	if secret != "" {
+		if key, err = wire.ParseKeyFile([]byte(secret)); err != nil {
+			return key, "", fmt.Errorf("MBX_RELAY_KEY: %w: %w", ErrKeyFile, err)
+		}
+		return key, "MBX_RELAY_KEY", nil
+	}
+	path := filepath.Join(dir, KeyFile)
+	switch data, err := readSmall(path); {
+	case err == nil:
+		if key, err = wire.ParseKeyFile(data); err != nil {
+			return key, "", fmt.Errorf("%s: %w: %w", path, ErrKeyFile, err)
+		}
+		return key, path, nil
+	case !errors.Is(err, fs.ErrNotExist):
+		return key, "", err
+	case storeExists:
+		return key, "", fmt.Errorf("%w: put relay.key back into %s or set MBX_RELAY_KEY", ErrKeyLost, dir)
+	}
+	if key, err = wire.GenerateKey(); err != nil {
+		return key, "", err
+	}
+	err = writeKey(path, key)
+	if errors.Is(err, fs.ErrExist) { // another first start was quicker
+		return LoadKey(dir, "", true)
+	}
+	return key, path + " (new)", err
+}
+
+// readSmall reads a file that should be tiny.
+func readSmall(path string) ([]byte, error) {
+	st, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !st.Mode().IsRegular() || st.Size() > 4096 {
+		return nil, fmt.Errorf("%s: %w", path, ErrKeyFile)
+	}
+	return os.ReadFile(path)
+}
+
+// writeKey puts a key in place whole or not at all, and durably: the store
+// that is made next is bound to it.
+func writeKey(path string, key wire.PrivateKey) error {
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(dir, KeyFile+".*.partial") // mode 0600
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	_, err = f.Write(wire.FormatKeyFile(key))
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	// A link fails where a rename would replace: two first starts at once must
+	// not end with one's key and the other's store.
+	err = os.Link(f.Name(), path)
+	if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.ENOTSUP) { // a file system without links
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return err
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

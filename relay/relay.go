@@ -1,0 +1,107 @@
+// Package relay is the relay's rules: who may enrol, what a push must be, what
+// a pull serves, what expires. It knows no HTTP and no SQL.
+//
+// Every method that answers success answers it after the commit that carries
+// its effect (seed 000 §2). Refusals are *Error values with a stable code.
+package relay
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/agentmbx/agentmbx/relay/store"
+	"github.com/agentmbx/agentmbx/relay/wire"
+)
+
+// Options are what a relay is made of.
+type Options struct {
+	Store     store.Store
+	Key       wire.PrivateKey
+	Version   string
+	Limits    Limits
+	Authority EnrolmentAuthority
+	Observers []Observer
+	Log       *slog.Logger
+	Now       func() time.Time // nil means time.Now
+	// ChallengeLife is how long an enrolment challenge stays open; zero means
+	// five minutes.
+	ChallengeLife time.Duration
+}
+
+// Relay applies the rules to one store. Safe for concurrent use.
+type Relay struct {
+	store     store.Store
+	key       wire.PrivateKey
+	pub       wire.PublicKey
+	version   string
+	limits    Limits
+	authority EnrolmentAuthority
+	observers []Observer
+	log       *slog.Logger
+	clock     func() time.Time
+
+	challenges *challenges
+	pushes     *rate // by sender key
+	enrols     *rate // by client address
+	polls      *polls
+
+	started   time.Time
+	heartbeat atomic.Int64 // of the last one stored, Unix milliseconds
+}
+
+// New makes a relay on a store that is bound to its key. It rotates the epoch
+// when the store's last sign of life is old or from the future: then this may
+// be an older copy of the store (seed 000 §5).
+func New(ctx context.Context, o Options) (*Relay, error) {
+	r := Detached(o)
+	r.key, r.pub = o.Key, o.Key.Public()
+	var in store.Info
+	err := o.Store.View(ctx, func(v store.Reader) (err error) { in, err = v.Info(); return err })
+	if err != nil {
+		return nil, err
+	}
+	if in.RelayKey != r.pub {
+		return nil, fmt.Errorf("the store belongs to relay key %s, not %s", in.RelayKey.Fingerprint(), r.pub.Fingerprint())
+	}
+	return r, r.firstBeat(ctx, in.Heartbeat)
+}
+
+// Detached is a relay without its key: for commands that look after a store
+// while no relay runs on it. It can do what needs no signature, and leaves the
+// heartbeat alone.
+func Detached(o Options) *Relay {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.ChallengeLife == 0 {
+		o.ChallengeLife = 5 * time.Minute
+	}
+	return &Relay{
+		store: o.Store, version: o.Version, limits: o.Limits,
+		authority: o.Authority, observers: o.Observers, log: o.Log, clock: o.Now,
+		challenges: newChallenges(int(o.Limits.OpenChallenges), o.ChallengeLife),
+		pushes:     newRate(int(o.Limits.PushesPerMinute), int(o.Limits.RateKeys)),
+		enrols:     newRate(int(o.Limits.EnrolPerMinute), int(o.Limits.RateKeys)),
+		polls:      newPolls(int(o.Limits.PollsPerKey), int(o.Limits.Polls)),
+		started:    o.Now(),
+	}
+}
+
+// now is the time as the store keeps it.
+func (r *Relay) now() time.Time { return r.clock().UTC().Truncate(time.Millisecond) }
+
+func (r *Relay) retention() time.Duration {
+	return time.Duration(r.limits.RetentionDays) * 24 * time.Hour
+}
+
+// Limits are the limits in force.
+func (r *Relay) Limits() Limits { return r.limits }
+
+// Key is the relay's public key.
+func (r *Relay) Key() wire.PublicKey { return r.pub }
