@@ -1,0 +1,101 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/agentmbx/agentmbx/admin"
+	"github.com/agentmbx/agentmbx/relay"
+)
+
+// ErrNotRunning: no relay listens on the store's socket.
+var ErrNotRunning = errors.New("no relay is running on this store")
+
+// Client is the Service of the relay that runs on a store.
+type Client struct{ http http.Client }
+
+var _ admin.Service = (*Client)(nil)
+
+// Dial finds the relay that runs on the store in dir, or ErrNotRunning.
+func Dial(ctx context.Context, dir string) (*Client, error) {
+	path := filepath.Join(dir, socketName)
+	if other, err := address(filepath.Join(dir, addressName)); err == nil {
+		path = other
+	}
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "unix", path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED), len(path) > maxPath && errors.Is(err, syscall.EINVAL):
+		return nil, ErrNotRunning
+	case err != nil:
+		return nil, fmt.Errorf("admin socket: %w", err)
+	}
+	_ = c.Close() // it was only to see who is there
+	return &Client{http.Client{
+		Timeout: 30 * time.Second,
+		Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return d.DialContext(ctx, "unix", path)
+		}},
+	}}, nil
+}
+
+// Status asks the running relay.
+func (c *Client) Status(ctx context.Context) (s relay.Status, err error) {
+	return s, c.call(ctx, http.MethodGet, "/v1/status", nil, &s)
+}
+
+// Log asks the running relay.
+func (c *Client) Log(ctx context.Context, f admin.LogFilter) (entries []admin.LogEntry, err error) {
+	q := url.Values{"op": {f.Op}, "limit": {strconv.Itoa(f.Limit)}}
+	return entries, c.call(ctx, http.MethodGet, "/v1/log?"+q.Encode(), nil, &entries)
+}
+
+// RotateEpoch has the running relay do it.
+func (c *Client) RotateEpoch(ctx context.Context, a admin.Action) (string, error) {
+	var e epochAnswer
+	err := c.call(ctx, http.MethodPost, "/v1/rotate-epoch", a, &e)
+	return e.Epoch, err
+}
+
+const maxAnswer = 64 << 20
+
+func (c *Client) call(ctx context.Context, method, path string, in, out any) error {
+	var body io.Reader
+	if in != nil {
+		b, err := json.Marshal(in)
+		if err != nil {
+			return err
+		}
+		body = bytes.NewReader(b)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, "http://relay"+path, body)
+	if err != nil {
+		return err
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return fmt.Errorf("the relay went away: %w", err)
+	}
+	defer resp.Body.Close()
+	d := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer))
+	if resp.StatusCode == http.StatusOK {
+		return d.Decode(out)
+	}
+	var p problem
+	if err := d.Decode(&p); err != nil || p.Error == "" {
+		return fmt.Errorf("the relay answered %s", resp.Status)
+	}
+	return errors.New(p.Error)
+}
