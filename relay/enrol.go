@@ -4,7 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"unicode/utf8"
+	"unicode/utf16"
 
 	"github.com/agentmbx/agentmbx/relay/store"
 	"github.com/agentmbx/agentmbx/relay/wire"
@@ -163,13 +163,12 @@ func (r *Relay) Revoke(ctx context.Context, key wire.PublicKey) (was bool, err e
 	return was, err
 }
 
-// cut shortens a text to n bytes at a character's edge.
+// cut shortens a text to n characters, as the protocol counts them.
 func cut(s string, n int) string {
-	if len(s) <= n {
-		return s
+	for i, r := range s {
+		if n -= utf16.RuneLen(r); n < 0 {
+			return s[:i]
+		}
 	}
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n]
+	return s
 }

@@ -16,7 +16,6 @@ const (
 	Forbidden                // known, and refused
 	NotFound
 	Conflict    // the state is another one
-	TooLarge    // nothing of a v1 batch was stored
 	TooMany     // over a rate
 	Unavailable // no capacity now; worth a retry
 )

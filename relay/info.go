@@ -64,8 +64,8 @@ func (r *Relay) Info(ctx context.Context, who *Caller) (in Info, err error) {
 
 func adInfo(v store.Reader, e store.Enrolment, now time.Time) (*AdInfo, error) {
 	var a AdInfo
-	v1, err := v.EncKey(e.Key)
-	if err != nil && !errors.Is(err, store.ErrNotFound) {
+	v1, err := currentEncKey(v, e)
+	if err != nil {
 		return nil, err
 	}
 	a.V1 = v1.EncPub

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"time"
 
 	"github.com/agentmbx/agentmbx/relay/store"
 	"github.com/agentmbx/agentmbx/relay/wire"
@@ -26,7 +27,8 @@ func (r *Relay) PutSenders(ctx context.Context, who Caller, list json.RawMessage
 		if err != nil && !errors.Is(err, store.ErrNotFound) {
 			return err
 		}
-		if err == nil && !l.IAT.After(was.IAT) {
+		// The store keeps whole milliseconds: a finer iat must not be newer than itself.
+		if err == nil && !l.IAT.Truncate(time.Millisecond).After(was.IAT) {
 			return refuse(Conflict, "NOT_NEWER", "the stored list is as new or newer")
 		}
 		put := store.SenderList{Target: who.Key, Senders: l.Senders, IAT: l.IAT, Record: l.Canonical, Sig: sig}
@@ -89,7 +91,7 @@ func (r *Relay) EncKey(ctx context.Context, who Caller, key, host string) (a Enc
 			return err
 		}
 		a = EncKeyAnswer{Host: e.Name, HostKey: e.Key}
-		if a.V1, err = v.EncKey(e.Key); err != nil && !errors.Is(err, store.ErrNotFound) {
+		if a.V1, err = currentEncKey(v, e); err != nil {
 			return err
 		}
 		if err := r.currentAd(v, e, &a); err != nil {
@@ -101,6 +103,23 @@ func (r *Relay) EncKey(ctx context.Context, who Caller, key, host string) (a Enc
 		return nil
 	})
 	return a, storeError(err)
+}
+
+// currentEncKey is a host's v1 pair, if it still holds: its signature names the
+// host, so a pair from before a change of name is none.
+func currentEncKey(v store.Reader, e store.Enrolment) (store.EncKey, error) {
+	k, err := v.EncKey(e.Key)
+	if errors.Is(err, store.ErrNotFound) {
+		return store.EncKey{}, nil
+	}
+	if err != nil {
+		return k, err
+	}
+	pub, err := wire.ParseEncPublicKey(k.EncPub)
+	if err != nil || !e.Key.Verify(wire.EncKeyV1Payload(e.Name, pub), k.Sig) {
+		return store.EncKey{}, nil
+	}
+	return k, nil
 }
 
 // currentAd adds the advertisement if it still holds; an expired one is not served.
@@ -134,22 +153,22 @@ func (r *Relay) lookup(v store.Reader, who Caller, key, host string) (store.Enro
 }
 
 // byName resolves a name as v1 does: to the only live host that carries it, or
-// the only one inside the caller's own proven account.
+// the only one inside the caller's own proven account. A crowded name resolves
+// to nobody.
 func (r *Relay) byName(v store.Reader, who Caller, name string, none, ambiguous error) (store.Enrolment, error) {
 	if !wire.ValidHostName(name) {
 		return store.Enrolment{}, none
 	}
-	list, err := v.LiveByName(name, 2)
+	list, err := v.LiveByName(name, int(r.limits.PerName)+1)
 	if err != nil {
 		return store.Enrolment{}, err
 	}
-	switch len(list) {
-	case 0:
+	switch n := len(list); {
+	case n == 0:
 		return store.Enrolment{}, none
-	case 1:
+	case n == 1:
 		return list[0], nil
-	}
-	if who.Account == "" {
+	case n > int(r.limits.PerName), who.Account == "":
 		return store.Enrolment{}, ambiguous
 	}
 	e, err := v.LiveInAccount(who.Account, name)

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/agentmbx/agentmbx/relay/store"
@@ -99,11 +100,11 @@ func (r *Relay) page(ctx context.Context, who Caller, q PullQuery) (p Page, err 
 
 func (r *Relay) stillWelcome(v store.Reader, key wire.PublicKey) error {
 	e, err := v.Enrolment(key)
-	if err != nil {
+	if errors.Is(err, store.ErrNotFound) || err == nil && !e.Live() {
 		return errHop
 	}
-	if !e.Live() {
-		return errHop
+	if err != nil { // the store's trouble: a 401 would make the host enrol again
+		return err
 	}
 	return r.denied(v, key, Unauthorized)
 }

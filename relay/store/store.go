@@ -246,7 +246,8 @@ type Tx interface {
 	Room() bool
 	// Insert queues an item, allocates its seq, remembers it for dedup and
 	// charges it to the queue, the sender's share and the target's account.
-	// It answers the seq. ErrFull when there is no room for new mail.
+	// It answers the seq. ErrFull when there is no room for new mail; a
+	// notice of expiry is none, since it takes the place of what was larger.
 	Insert(Item) (int64, error)
 	// AckThrough drops the items of target up to and with seq, and records
 	// it. seq is not above the head; an older ack changes nothing.

@@ -117,6 +117,9 @@ func (c *envelopeCheck) member(name []byte) error {
 		return c.recipients()
 	case "thread":
 		c.seen |= hasThread
+		if c.peek() == 'n' {
+			return c.skip()
+		}
 		_, err := c.short(300, "thread")
 		return err
 	case "reply_to":

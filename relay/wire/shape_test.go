@@ -72,7 +72,7 @@ func TestEnvelopeWrongTypes(t *testing.T) {
 		optional bool
 	}{
 		{base, "v", "", false}, {base, "id", "", false}, {base, "ts", "", false}, {base, "from", "", false},
-		{base, "to", "", false}, {base, "thread", "string", false}, {base, "reply_to", "null,string", false},
+		{base, "to", "", false}, {base, "thread", "null,string", false}, {base, "reply_to", "null,string", false},
 		{base, "kind", "", false}, {base, "subject", "string", false}, {base, "body", "", false},
 		{base, "needs_reply", "true", false}, {base, "refs", "array", false}, {base, "meta", "", false},
 		{base, "meta.mentions", "array", false}, {base, "meta.directives", "array", false},

@@ -107,11 +107,15 @@ func (c *counters) account(name string) (*counter[store.Usage], error) {
 	return load(c.accounts, name, func() (store.Usage, error) { return c.r.AccountUsage(name) })
 }
 
-func (c *counters) addTotal(name string, n int64) error {
-	t, err := load(c.totals, name, func() (v int64, err error) {
+func (c *counters) total(name string) (*counter[int64], error) {
+	return load(c.totals, name, func() (v int64, err error) {
 		_, err = c.r.c.one(func(r row) { v = r.int(0) }, "SELECT value FROM totals WHERE name = ?", name)
 		return v, err
 	})
+}
+
+func (c *counters) addTotal(name string, n int64) error {
+	t, err := c.total(name)
 	if err != nil {
 		return err
 	}
@@ -157,11 +161,12 @@ func add(a, b store.Usage) store.Usage {
 	return store.Usage{Items: a.Items + b.Items, Bytes: a.Bytes + b.Bytes}
 }
 
-// flush writes what changed. Shares and accounts that hold nothing have no row.
+// flush writes what changed, once, at the end of a group: in the middle of one
+// a failing closure would take back what it wrote of the others. Shares and accounts that hold nothing have no row.
 func (c *counters) flush() error {
 	db := c.r.c
 	for k, v := range c.queues {
-		if err := put(v, func(q queueRow) error {
+		if err := put(c, v, func(q queueRow) error {
 			_, err := db.exec(`INSERT INTO seqs VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET
 				next_seq = excluded.next_seq, items = excluded.items, bytes = excluded.bytes`, k, q.nextSeq, q.Items, q.Bytes)
 			return err
@@ -170,7 +175,7 @@ func (c *counters) flush() error {
 		}
 	}
 	for k, v := range c.shares {
-		if err := put(v, func(u store.Usage) (err error) {
+		if err := put(c, v, func(u store.Usage) (err error) {
 			if u.Items == 0 {
 				_, err = db.exec("DELETE FROM shares WHERE target_pubkey = ? AND sender_pubkey = ?", k.target, k.sender)
 				return err
@@ -183,7 +188,7 @@ func (c *counters) flush() error {
 		}
 	}
 	for k, v := range c.accounts {
-		if err := put(v, func(u store.Usage) (err error) {
+		if err := put(c, v, func(u store.Usage) (err error) {
 			if u.Items == 0 {
 				_, err = db.exec("DELETE FROM accounts WHERE account = ?", k)
 				return err
@@ -196,7 +201,7 @@ func (c *counters) flush() error {
 		}
 	}
 	for k, v := range c.totals {
-		if err := put(v, func(n int64) error {
+		if err := put(c, v, func(n int64) error {
 			_, err := db.exec("UPDATE totals SET value = ? WHERE name = ?", n, k)
 			return err
 		}); err != nil {
@@ -206,13 +211,17 @@ func (c *counters) flush() error {
 	return nil
 }
 
-func put[T comparable](c *counter[T], write func(T) error) error {
+// put writes a counter that changed. A closure may flush midway: when it is
+// undone, so is what it wrote.
+func put[T comparable](cs *counters, c *counter[T], write func(T) error) error {
 	if c.now == c.stored {
 		return nil
 	}
 	if err := write(c.now); err != nil {
 		return err
 	}
+	was := c.stored
+	cs.undo = append(cs.undo, func() { c.stored = was })
 	c.stored = c.now
 	return nil
 }

@@ -188,9 +188,11 @@ func (r reader) Expired(from, now time.Time, limit int) (list []store.Item, err 
 	return list, err
 }
 
-// prunable holds of a dedup row d that is older than its horizon.
+// prunable holds of a dedup row d that is older than its horizon. A row that a
+// rotation moved keeps the seq of another queue once its item has gone, so the
+// seq alone does not name the item; nor does the sender, who may have rotated.
 const prunable = `d.accepted_at < ? AND NOT EXISTS (SELECT 1 FROM items i
-	WHERE i.target_pubkey = d.target_pubkey AND i.seq = d.seq)`
+	WHERE i.target_pubkey = d.target_pubkey AND i.seq = d.seq AND i.item_id = d.item_id)`
 
 func (r reader) Prunable(before time.Time, limit int) (list []store.DedupKey, err error) {
 	err = r.c.query(func(row row) error {

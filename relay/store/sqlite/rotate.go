@@ -60,12 +60,17 @@ func (t *tx) moveQueue(from, to wire.PublicKey, fromAccount, toAccount string) (
 		"SELECT "+itemColumns+" FROM items WHERE target_pubkey = ? ORDER BY seq", from); err != nil {
 		return 0, err
 	}
+	rememberedAs := t.senders(from)
 	for _, it := range queue {
 		u := store.Usage{Items: 1, Bytes: it.Size}
 		if err := t.counters.charge(from, it.Sender, fromAccount, store.Usage{Items: -1, Bytes: -it.Size}); err != nil {
 			return 0, err
 		}
-		held, err := t.Dedup(it.Sender, it.ID, to)
+		sender, err := rememberedAs(it)
+		if err != nil {
+			return 0, err
+		}
+		held, err := t.Dedup(sender, it.ID, to)
 		both := err == nil
 		if err != nil && !errors.Is(err, store.ErrNotFound) {
 			return 0, err
@@ -86,7 +91,7 @@ func (t *tx) moveQueue(from, to wire.PublicKey, fromAccount, toAccount string) (
 		}
 		if !both {
 			if _, err := t.c.exec(`UPDATE dedup SET target_pubkey = ?, seq = ?
-				WHERE sender_pubkey = ? AND item_id = ? AND target_pubkey = ?`, to, seq, it.Sender, it.ID, from); err != nil {
+				WHERE sender_pubkey = ? AND item_id = ? AND target_pubkey = ? AND seq = ?`, to, seq, sender, it.ID, from, it.Seq); err != nil {
 				return 0, err
 			}
 		}
@@ -96,6 +101,37 @@ func (t *tx) moveQueue(from, to wire.PublicKey, fromAccount, toAccount string) (
 		moved++
 	}
 	return moved, nil
+}
+
+// senders answers under whose key the dedup row of an item of target stands:
+// the pusher's, or the one it has rotated to since.
+func (t *tx) senders(target wire.PublicKey) func(store.Item) (wire.PublicKey, error) {
+	type place struct {
+		seq  int64
+		id   string
+		hash [32]byte
+	}
+	var rows map[place]wire.PublicKey // read when the first item asks for it
+	return func(it store.Item) (wire.PublicKey, error) {
+		d, err := t.Dedup(it.Sender, it.ID, target)
+		if err == nil && d.Seq == it.Seq {
+			return it.Sender, nil
+		}
+		if err != nil && !errors.Is(err, store.ErrNotFound) {
+			return it.Sender, err
+		}
+		if rows == nil {
+			rows = map[place]wire.PublicKey{}
+			if err := t.c.query(func(r row) error { rows[place{r.int(0), r.text(1), r.hash(2)}] = r.key(3); return nil },
+				"SELECT seq, item_id, wire_hash, sender_pubkey FROM dedup WHERE target_pubkey = ?", target); err != nil {
+				return it.Sender, err
+			}
+		}
+		if k, ok := rows[place{it.Seq, it.ID, it.Hash}]; ok {
+			return k, nil
+		}
+		return it.Sender, nil // it has none: another item of the same id stood in its way
+	}
 }
 
 // moveDedup lets a retry that names the old key, as target or as sender, be

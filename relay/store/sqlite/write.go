@@ -89,11 +89,17 @@ func (t *tx) AccountUsage(account string) (store.Usage, error) {
 	return a.now, nil
 }
 
-func (t *tx) Totals() (store.Totals, error) {
-	if err := t.counters.flush(); err != nil {
-		return store.Totals{}, err
+func (t *tx) Totals() (totals store.Totals, err error) {
+	for name, n := range map[string]*int64{
+		totalEnrolments: &totals.Enrolments, totalItems: &totals.Items, totalBytes: &totals.Bytes,
+	} {
+		c, err := t.counters.total(name)
+		if err != nil {
+			return totals, err
+		}
+		*n = c.now
 	}
-	return t.reader.Totals()
+	return totals, nil
 }
 
 func (t *tx) PutEnrolment(e store.Enrolment) error {
@@ -117,7 +123,8 @@ func (t *tx) PutEnrolment(e store.Enrolment) error {
 		if err := t.counters.addTotal(totalEnrolments, 1); err != nil {
 			return err
 		}
-	} else if was.Account != e.Account {
+	}
+	if was.Account != e.Account { // a queue may be older than its host's enrolment
 		q, err := t.counters.queue(e.Key)
 		if err != nil {
 			return err
@@ -126,10 +133,10 @@ func (t *tx) PutEnrolment(e store.Enrolment) error {
 			return err
 		}
 	}
-	_, err = t.c.exec("INSERT INTO enrolments ("+enrolmentColumns+`) VALUES (?, ?, ?, ?, ?, ?, ?, NULL)
-		ON CONFLICT DO UPDATE SET host_name = excluded.host_name, owner_fp = excluded.owner_fp, account = excluded.account,
+	_, err = t.c.exec("INSERT INTO enrolments ("+enrolmentColumns+`) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+		ON CONFLICT (host_pubkey) DO UPDATE SET host_name = excluded.host_name, owner_fp = excluded.owner_fp, account = excluded.account,
 		org = excluded.org, authorized_by = excluded.authorized_by, enrolled_at = excluded.enrolled_at`,
-		e.Key, e.Name, e.OwnerFP, optional(e.Account), optional(e.Org), e.AuthorizedBy, e.EnrolledAt)
+		e.Key, e.Name, e.OwnerFP, optional(e.Account), optional(e.Org), e.AuthorizedBy, e.EnrolledAt, e.RevokedAt)
 	return err
 }
 
@@ -226,7 +233,7 @@ func (t *tx) takeSeq(target wire.PublicKey) (int64, error) {
 func (t *tx) Room() bool { return t.room() }
 
 func (t *tx) Insert(it store.Item) (int64, error) {
-	if !t.room() {
+	if it.Kind != store.KindExpired && !t.room() {
 		return 0, store.ErrFull
 	}
 	seq, err := t.takeSeq(it.Target)

@@ -1,0 +1,68 @@
+// Command agentmbx is a relay for agents' mail and its operator's tools.
+//
+// The files here parse a command line, call one service and print what it
+// says; no rule of the relay lives here.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+)
+
+func main() {
+	os.Exit(Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+// Main runs one command line and returns the exit code of the process. It
+// alone turns errors into exit codes (see exit.go) and prints them: one line
+// on errw. Facts go to out, everything else to errw.
+//
+// An interrupt or SIGTERM cancels the command's context; a second one ends
+// the process at once.
+func Main(args []string, in io.Reader, out, errw io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // back to the default: the next signal kills
+
+	root := newRoot(env{in: in, out: out, errw: errw})
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if err != nil {
+		fmt.Fprintln(errw, "agentmbx:", oneLine(err))
+	}
+	return exitCode(err)
+}
+
+// oneLine puts an error on one line: some of cobra's, and joined ones, have more.
+func oneLine(err error) string {
+	lines := strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' })
+	for i, l := range lines {
+		lines[i] = strings.TrimSpace(l)
+	}
+	return strings.Join(lines, "; ")
+}
+
+// env is what a command may touch of the process that runs it.
+type env struct {
+	in   io.Reader
+	out  io.Writer // facts
+	errw io.Writer // talk
+}
+
+// exitCode returns the code for err, 0 for nil.
+func exitCode(err error) int {
+	var e *exitError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &e):
+		return e.code
+	}
+	return codeFailed
+}

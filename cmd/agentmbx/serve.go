@@ -1,0 +1,153 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/agentmbx/agentmbx/admin"
+	"github.com/agentmbx/agentmbx/admin/api"
+	"github.com/agentmbx/agentmbx/relay"
+	"github.com/agentmbx/agentmbx/relay/authority"
+	"github.com/agentmbx/agentmbx/relay/server"
+	"github.com/agentmbx/agentmbx/relay/store/sqlite"
+)
+
+func newServe(e env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run the relay",
+		Long: `Run the relay on one store until it is told to stop.
+
+The relay's key comes from MBX_RELAY_KEY, else from relay.key in the store's
+folder; the first start makes one. SIGTERM or an interrupt ends long polls,
+answers what is at hand and exits 0; a second one exits at once.`,
+		Example: `  agentmbx relay serve --store-dir ./data
+  agentmbx relay serve --bind 0.0.0.0 --port 7374 --trust-proxy=xff`,
+	}
+	r := bindSettings(cmd.Flags(), "store-dir", "port", "bind", "trust-proxy", "public-url")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		s, err := r.read()
+		if err != nil {
+			return err
+		}
+		return runServe(cmd.Context(), e, s)
+	}
+	return cmd
+}
+
+// lockWait is how long a start waits for the process that has the store: an
+// old container may outlive its replacement's start.
+const lockWait = time.Minute
+
+// maintainEvery is how often the log is folded back into the database.
+const maintainEvery = 5 * time.Minute
+
+func runServe(ctx context.Context, e env, s Settings) (err error) {
+	log := newLog(s.LogFormat, e.out, e.errw)
+	secret := takeSecret("MBX_RELAY_KEY")
+	exists, err := sqlite.Exists(s.StoreDir)
+	if err != nil {
+		return err
+	}
+	key, source, err := relay.LoadKey(s.StoreDir, secret, exists)
+	if err != nil {
+		return protective(err)
+	}
+	st, err := sqlite.Open(ctx, sqlite.Options{
+		Dir: s.StoreDir, Key: key.Public(), LockWait: lockWait, Log: log,
+		Waiting: func(h sqlite.Holder) { waiting(log, s.StoreDir, h) },
+	})
+	if err != nil {
+		return protective(err)
+	}
+	defer func() { err = errors.Join(err, st.Close()) }()
+	r, err := relay.New(ctx, relay.Options{
+		Store: st, Key: key, Version: version, Limits: s.Limits, Authority: authority.HostKey{}, Log: log,
+	})
+	if err != nil {
+		return err
+	}
+	l, err := net.Listen("tcp", net.JoinHostPort(s.Bind, strconv.Itoa(s.Port)))
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	sock, err := api.Listen(s.StoreDir)
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
+	srv := server.New(server.Options{Relay: r, Trust: server.TrustMode(s.TrustProxy), Log: log})
+	if err := announce(ctx, e, s, r, l.Addr(), source, log); err != nil {
+		return errors.Join(err, l.Close(), sock.Close())
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return srv.Serve(ctx, l) })
+	g.Go(func() error { return api.Serve(ctx, sock, admin.Local{Relay: r}, log) })
+	g.Go(func() error { return r.Run(ctx) })
+	g.Go(func() error { return maintain(ctx, st, log) })
+	err = g.Wait()
+	if err == nil {
+		log.Info("stopped")
+	}
+	return err
+}
+
+func maintain(ctx context.Context, st *sqlite.Store, log *slog.Logger) error {
+	t := time.NewTicker(maintainEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.C:
+			if err := st.Maintain(ctx); err != nil && ctx.Err() == nil {
+				log.Error("store maintenance failed", "err", err)
+			}
+		}
+	}
+}
+
+func waiting(log *slog.Logger, dir string, h sqlite.Holder) {
+	log.Warn("another process has the store; waiting for it to end", "store", dir,
+		"pid", h.PID, "host", h.Host, "deployment", h.DeploymentID, "wait", lockWait.String())
+}
+
+// protective gives an error the exit code of a refusal that protects something.
+func protective(err error) error {
+	var locked *sqlite.LockedError
+	for _, target := range []error{sqlite.ErrOtherKey, sqlite.ErrNewerSchema, sqlite.ErrNotAStore, relay.ErrKeyLost} {
+		if errors.Is(err, target) {
+			return refused(err)
+		}
+	}
+	if errors.As(err, &locked) {
+		return refused(err)
+	}
+	if errors.Is(err, sqlite.ErrNoStore) {
+		return notFound(err)
+	}
+	return err
+}
+
+// announce says where the relay is and what it runs on.
+func announce(ctx context.Context, e env, s Settings, r *relay.Relay, addr net.Addr, source string, log *slog.Logger) error {
+	in, err := r.Info(ctx, nil)
+	if err != nil {
+		return err
+	}
+	if s.LogFormat == "json" {
+		log.Info("serving", "address", addr.String(), "store", s.StoreDir, "epoch", in.Epoch,
+			"fingerprint", in.Key.Fingerprint(), "key_source", source, "version", version)
+		return nil
+	}
+	_, err = fmt.Fprintf(e.out, "agentmbx relay %s\nlistening on http://%s\nstore        %s\nepoch        %s\nrelay key    %s (from %s)\n",
+		version, addr, s.StoreDir, in.Epoch, in.Key.Fingerprint(), source)
+	return err
+}

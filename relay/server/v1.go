@@ -1,0 +1,107 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/agentmbx/agentmbx/relay"
+	"github.com/agentmbx/agentmbx/relay/wire"
+)
+
+func (c *call) pushV1() error {
+	wires, err := wire.ParseV1Push(c.body, int(c.limits.MaxBatch))
+	var res relay.V1Result
+	switch {
+	case errors.Is(err, wire.ErrBadBatch):
+		if res, err = c.largeV1Batch(); err != nil {
+			return err
+		}
+	case err != nil:
+		return errJSON
+	default:
+		if res, err = c.relay.PushV1(c.ctx, c.who, wires); err != nil {
+			return err
+		}
+	}
+	status := http.StatusOK
+	b := appendInt([]byte(`{"stored":`), int64(res.Stored))
+	if res.Error != "" {
+		b = wire.AppendString(append(b, `,"error":`...), res.Error)
+		if res.Stored == 0 {
+			status = http.StatusRequestEntityTooLarge
+		}
+	}
+	c.answer(status, append(b, '}'))
+	return nil
+}
+
+// largeV1Batch tells a batch of too many, which is answered like any push that
+// stored nothing, from a body that has no batch.
+func (c *call) largeV1Batch() (relay.V1Result, error) {
+	var q struct {
+		Envelopes member `json:"envelopes"`
+	}
+	if wire.CheckJSON(c.body) != nil {
+		return relay.V1Result{}, errJSON
+	}
+	if c.decode(&q) != nil || len(q.Envelopes) == 0 || q.Envelopes[0] != '[' {
+		return relay.V1Result{}, errBatch
+	}
+	return relay.V1Result{Error: fmt.Sprintf("more than %d envelopes in a batch", c.limits.MaxBatch)}, nil
+}
+
+func (c *call) pullV1() error {
+	got, err := c.parameters("after")
+	if err != nil {
+		return err
+	}
+	after, err := integer(got, "after")
+	if err != nil {
+		return err
+	}
+	c.releaseBody()
+	held, err := c.pages.take(c.ctx, c.limits.MaxPullBytes)
+	if err != nil {
+		return err
+	}
+	defer c.pages.Release(held)
+	p, err := c.relay.PullV1(c.ctx, c.who, after)
+	if err != nil {
+		return err
+	}
+	c.sendPage(func(out *page) { out.envelopes(p) })
+	return nil
+}
+
+func (p *page) envelopes(v1 relay.V1Page) {
+	p.b = append(p.b, `{"items":[`...)
+	for i := range v1.Items {
+		it := &v1.Items[i]
+		if i > 0 {
+			p.b = append(p.b, ',')
+		}
+		p.b = appendInt(append(p.b, `{"seq":`...), it.Seq)
+		p.b = append(p.b, `,"envelope":`...)
+		p.bytes(it.Wire) // the JSON that was pushed
+		p.b = wire.AppendString(append(p.b, `,"from":`...), it.SenderHost)
+		p.b = append(p.b, '}')
+		p.full()
+	}
+	p.b = appendInt(append(p.b, `],"cursor":`...), v1.Cursor)
+	p.b = append(p.b, '}')
+}
+
+func (c *call) ackV1() error {
+	var q struct {
+		Cursor member `json:"cursor"`
+	}
+	if err := c.decode(&q); err != nil {
+		return err
+	}
+	if err := c.relay.AckV1(c.ctx, c.who, number(q.Cursor)); err != nil {
+		return err
+	}
+	c.answer(http.StatusOK, okAnswer)
+	return nil
+}
