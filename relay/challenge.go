@@ -21,7 +21,6 @@ type challenges struct {
 
 type challenge struct {
 	text string
-	host string
 	ends time.Time
 }
 
@@ -36,7 +35,7 @@ func newChallenges(most int, life time.Duration) *challenges {
 
 // issue opens a challenge for a key in place of its older one. ok is false
 // when too many others are open.
-func (c *challenges) issue(key wire.PublicKey, host string, now time.Time) (text string, ok bool) {
+func (c *challenges) issue(key wire.PublicKey, now time.Time) (text string, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.expire(now)
@@ -44,7 +43,7 @@ func (c *challenges) issue(key wire.PublicKey, host string, now time.Time) (text
 		return "", false
 	}
 	text = base64.RawURLEncoding.EncodeToString(randomBytes(24))
-	ch := challenge{text: text, host: host, ends: now.Add(c.life)}
+	ch := challenge{text: text, ends: now.Add(c.life)}
 	c.open[key] = ch
 	c.ends = append(c.ends, ending{key, ch.ends})
 	if len(c.ends) > 2*c.most+16 { // one key asking again and again

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -41,7 +42,7 @@ func (r *Relay) Challenge(host, key string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	text, ok := r.challenges.issue(k, host, r.now())
+	text, ok := r.challenges.issue(k, r.now())
 	if !ok {
 		return "", refuse(Unavailable, "FULL", "too many open challenges; try again in a few minutes")
 	}
@@ -82,7 +83,7 @@ func (r *Relay) Enrol(ctx context.Context, q EnrolRequest) error {
 		return refuse(Forbidden, "DENIED", "the enrolment authority is unavailable")
 	}
 	if !grant.OK {
-		return refuse(Forbidden, "DENIED", cut(grant.Reason, 200))
+		return deny(Forbidden, grant.Reason)
 	}
 	return r.update(ctx, func(c *change) error { return c.enrol(q, key, grant) })
 }
@@ -108,7 +109,11 @@ func (r *Relay) denied(v store.Reader, key wire.PublicKey, kind Kind) error {
 	if err != nil {
 		return err
 	}
-	return refuse(kind, "DENIED", cut(d.Reason, 200))
+	return deny(kind, d.Reason)
+}
+
+func deny(kind Kind, reason string) *Error {
+	return refuse(kind, "DENIED", cmp.Or(cut(reason, 200), "denied"))
 }
 
 func (c *change) enrol(q EnrolRequest, key wire.PublicKey, g Grant) error {

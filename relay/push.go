@@ -193,10 +193,10 @@ func (c *change) newBatch(from Caller) (*batch, error) {
 	}
 	// The hop was verified a moment ago, outside. A rotation or revocation in
 	// between leaves the sender no longer welcome.
-	sender, err := c.Enrolment(from.Key)
-	if errors.Is(err, store.ErrNotFound) || err == nil && !sender.Live() {
-		return nil, errHop
+	if err := c.r.stillWelcome(c, from.Key); err != nil {
+		return nil, err
 	}
+	sender, err := c.Enrolment(from.Key)
 	return &batch{change: c, from: sender, epoch: in.Epoch, now: c.r.now(), targets: map[wire.PublicKey]*target{}}, err
 }
 

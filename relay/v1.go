@@ -18,10 +18,15 @@ type V1Result struct {
 	Error  string
 }
 
+// OverBatchV1 is the answer to a push of more than MaxBatch envelopes.
+func (r *Relay) OverBatchV1() V1Result {
+	return V1Result{Error: fmt.Sprintf("more than %d envelopes in a batch", r.limits.MaxBatch)}
+}
+
 // PushV1 stores envelopes in order and stops at the first that is refused.
 func (r *Relay) PushV1(ctx context.Context, from Caller, wires [][]byte) (V1Result, error) {
 	if len(wires) > int(r.limits.MaxBatch) {
-		return V1Result{Error: fmt.Sprintf("more than %d envelopes in a batch", r.limits.MaxBatch)}, nil
+		return r.OverBatchV1(), nil
 	}
 	if !r.pushes.allow(string(from.Key[:]), r.now()) {
 		return V1Result{Error: "rate limit exceeded"}, nil

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -42,6 +43,7 @@ type rig struct {
 	addr   string
 	client *http.Client
 	logs   *logLines
+	direct bool // requests skip the network, for tests with thousands
 
 	key    wire.PrivateKey
 	dir    string
@@ -52,6 +54,7 @@ type rig struct {
 type setup struct {
 	Limits    relay.Limits
 	Authority relay.EnrolmentAuthority
+	Observers []relay.Observer
 	Life      time.Duration // of a challenge
 	Server    server.Options
 	Listener  func(net.Listener) net.Listener
@@ -67,6 +70,9 @@ func times(t server.Times) func(*setup) { return func(s *setup) { s.Server.Times
 
 func newRig(t testing.TB, change ...func(*setup)) *rig {
 	t.Helper()
+	if t, is := t.(*testing.T); is {
+		t.Parallel()
+	}
 	r := &rig{t: t, logs: &logLines{}, served: make(chan error, 1)}
 	r.now.Store(t0.UnixMilli())
 	s := setup{Limits: relay.DefaultLimits(), Authority: authority.HostKey{}}
@@ -77,7 +83,7 @@ func newRig(t testing.TB, change ...func(*setup)) *rig {
 	r.key, r.dir = must(wire.GenerateKey()), t.TempDir()
 	r.reopen()
 	r.relay = must(relay.New(context.Background(), relay.Options{
-		Store: r.store, Key: r.key, Version: "test", Limits: s.Limits, Authority: s.Authority, Now: r.clock, ChallengeLife: s.Life,
+		Store: r.store, Key: r.key, Version: "test", Limits: s.Limits, Authority: s.Authority, Observers: s.Observers, Now: r.clock, ChallengeLife: s.Life,
 	}))
 	s.Server.Relay = r.relay
 	r.server = server.New(s.Server)
@@ -165,6 +171,12 @@ func signedPath(target string) string {
 
 func (r *rig) do(q *http.Request) *reply {
 	r.t.Helper()
+	if r.direct {
+		q.RequestURI, q.RemoteAddr = q.URL.RequestURI(), "127.0.0.1:1"
+		w := httptest.NewRecorder()
+		r.server.Handler().ServeHTTP(w, q)
+		return &reply{r.t, q.Method + " " + q.RequestURI, w.Code, w.Header(), w.Body.Bytes()}
+	}
 	res, err := r.client.Do(q)
 	if err != nil {
 		r.t.Fatalf("%s %s: %v", q.Method, q.URL.Path, err)

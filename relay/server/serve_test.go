@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"errors"
 	"io"
 	"net"
 	"testing"
@@ -8,6 +9,8 @@ import (
 
 	"github.com/agentmbx/agentmbx/relay"
 	"github.com/agentmbx/agentmbx/relay/server"
+	"github.com/agentmbx/agentmbx/relay/store"
+	"github.com/agentmbx/agentmbx/relay/wire/wiretest"
 )
 
 func TestStopIsBounded(t *testing.T) {
@@ -33,6 +36,42 @@ func TestUnaskedEndIsAnError(t *testing.T) {
 	if err := r.server.Serve(t.Context(), l); err == nil {
 		t.Error("serve on a closed listener: got nil; want an error")
 	}
+}
+
+// faulty is a bug in whatever runs inside a transaction.
+type faulty struct{}
+
+func (faulty) Observe(_ store.Tx, e relay.Effect) error {
+	if e.Kind == relay.Accepted {
+		return errors.New("no such table: secrets")
+	}
+	return nil
+}
+
+func TestBugsAreAnsweredAndLogged(t *testing.T) {
+	r := newRig(t, func(s *setup) {
+		s.Observers = []relay.Observer{faulty{}}
+		s.Limits.BodyBytesInFlight = 8 << 10 // two small bodies
+		s.Authority = authorityFunc(func(a relay.Applicant) (relay.Grant, error) {
+			if a.Name == "bug" {
+				panic("a bug")
+			}
+			return relay.Grant{OK: true, By: "test"}, nil
+		})
+	}, times(server.Times{Share: time.Millisecond}))
+	alpha, beta := r.enrol("alpha"), r.enrol("beta")
+	for msg, p := range map[string]*reply{
+		"request panicked": r.tryEnrol(wiretest.NewHost("bug")),
+		"request failed":   r.call(alpha, "POST", "/v2/relay/items", m{"items": []any{mail(alpha, beta)}}),
+	} {
+		id := p.header.Get("X-Request-Id")
+		p.is(500).says(`{"error":"internal error, request %s","code":"INTERNAL"}`, id)
+		same(t, msg, len(r.logs.find(map[string]string{"msg": msg, "level": "ERROR", "id": id})), 1)
+	}
+	for range 4 { // a bug keeps nothing of the memory for bodies
+		r.tryEnrol(wiretest.NewHost("bug")).is(500)
+	}
+	same(t, "items", must(r.relay.Status(t.Context())).Totals.Items, 0)
 }
 
 func TestHealth(t *testing.T) {

@@ -2,7 +2,6 @@ package server
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
 
 	"github.com/agentmbx/agentmbx/relay"
@@ -13,10 +12,10 @@ func (c *call) pushV1() error {
 	wires, err := wire.ParseV1Push(c.body, int(c.limits.MaxBatch))
 	var res relay.V1Result
 	switch {
+	case errors.Is(err, wire.ErrOverBatch): // answered like any push that stored nothing
+		res, err = c.relay.OverBatchV1(), nil
 	case errors.Is(err, wire.ErrBadBatch):
-		if res, err = c.largeV1Batch(); err != nil {
-			return err
-		}
+		return errBatch
 	case err != nil:
 		return errJSON
 	default:
@@ -34,21 +33,6 @@ func (c *call) pushV1() error {
 	}
 	c.answer(status, append(b, '}'))
 	return nil
-}
-
-// largeV1Batch tells a batch of too many, which is answered like any push that
-// stored nothing, from a body that has no batch.
-func (c *call) largeV1Batch() (relay.V1Result, error) {
-	var q struct {
-		Envelopes member `json:"envelopes"`
-	}
-	if wire.CheckJSON(c.body) != nil {
-		return relay.V1Result{}, errJSON
-	}
-	if c.decode(&q) != nil || len(q.Envelopes) == 0 || q.Envelopes[0] != '[' {
-		return relay.V1Result{}, errBatch
-	}
-	return relay.V1Result{Error: fmt.Sprintf("more than %d envelopes in a batch", c.limits.MaxBatch)}, nil
 }
 
 func (c *call) pullV1() error {
