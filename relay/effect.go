@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/agentmbx/agentmbx/relay/store"
@@ -73,10 +74,15 @@ func (r *Relay) update(ctx context.Context, fn func(c *change) error) error {
 		c = change{Tx: tx, r: r}
 		return fn(&c)
 	})
-	if err != nil {
-		return storeError(err)
+	if err == nil || errors.Is(err, store.ErrUnknownOutcome) { // it may have been stored: look
+		r.wake(c.effects)
 	}
-	for _, e := range c.effects {
+	return storeError(err)
+}
+
+// wake ends the waits of those whom effects concern.
+func (r *Relay) wake(effects []Effect) {
+	for _, e := range effects {
 		switch e.Kind {
 		case Accepted:
 			r.polls.wake(e.Item.Target)
@@ -89,5 +95,4 @@ func (r *Relay) update(ctx context.Context, fn func(c *change) error) error {
 			r.polls.wakeAll()
 		}
 	}
-	return nil
 }

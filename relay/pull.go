@@ -41,11 +41,12 @@ func (r *Relay) Pull(ctx context.Context, who Caller, q PullQuery) (Page, error)
 	defer func() { done() }()
 	timeout := time.NewTimer(q.Wait)
 	defer timeout.Stop()
-	for {
+	for epoch := ""; ; {
 		p, err := r.page(ctx, who, q)
-		if err != nil || len(p.Items) > 0 {
+		if err != nil || len(p.Items) > 0 || epoch != "" && p.Epoch != epoch { // a new epoch is news, too
 			return p, err
 		}
+		epoch = p.Epoch
 		select {
 		case <-woken:
 			done()

@@ -150,7 +150,7 @@ func (c *change) notify(it store.Item, now time.Time, did *SweepReceipt) error {
 	if err != nil {
 		return err
 	}
-	id, body := wire.MakeExpiryNotice(c.r.key, it.ID, it.Target, it.AcceptedAt, now)
+	id, body := wire.MakeExpiryNotice(c.r.key, it.ID, it.Target, it.AcceptedAt, it.ExpiresAt)
 	if _, err := c.Dedup(c.r.pub, id, it.Sender); err == nil {
 		did.Skipped.Duplicate++
 		return nil
