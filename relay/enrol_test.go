@@ -277,7 +277,7 @@ func TestJ3_CrowdedName(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		who, err := r.relay.Verify(t.Context(), list, hop, "GET", "/v1/relay/messages", nil)
+		who, err := r.relay.Verify(list, hop, "GET", "/v1/relay/messages", nil)
 		if err == nil && who.Key != h.Pub() {
 			t.Errorf("caller: got %s; want the key that signed", who.Key.Fingerprint())
 		}
@@ -347,7 +347,7 @@ func TestHop(t *testing.T) {
 			who, err := relay.Caller{}, error(nil)
 			list, err := r.relay.Candidates(t.Context(), tt.hop)
 			if err == nil {
-				who, err = r.relay.Verify(t.Context(), list, tt.hop, "GET", tt.path, []byte(tt.body))
+				who, err = r.relay.Verify(list, tt.hop, "GET", tt.path, []byte(tt.body))
 			}
 			if !tt.good {
 				same(t, "text", refused(t, "hop", err, relay.Unauthorized, "").Text, "bad relay hop")

@@ -16,60 +16,69 @@ type Hop struct {
 // Caller is a host whose hop was verified.
 type Caller struct{ store.Enrolment }
 
+// Candidate is a host that a hop may be from.
+type Candidate struct {
+	store.Enrolment
+	denied error // what it is to be told if it is the caller
+}
+
 var errHop = refuse(Unauthorized, "", "bad relay hop")
 
 // Candidates lists who a hop may be from, by what its headers say alone: the
 // key named, or every live holder of the name. It is asked before the body is
 // read, so that a stranger's body never is.
-func (r *Relay) Candidates(ctx context.Context, h Hop) (list []store.Enrolment, err error) {
+func (r *Relay) Candidates(ctx context.Context, h Hop) (list []Candidate, err error) {
 	if wire.CheckHopTime(h.TS, r.now()) != nil || h.Sig == "" {
 		return nil, errHop
 	}
+	err = r.store.View(ctx, func(v store.Reader) error {
+		hosts, err := r.named(v, h)
+		if err != nil {
+			return err
+		}
+		list = make([]Candidate, len(hosts))
+		for i, e := range hosts {
+			err := r.denied(v, e.Key, Unauthorized)
+			if _, refusal := err.(*Error); err != nil && !refusal {
+				return err
+			}
+			list[i] = Candidate{e, err}
+		}
+		return nil
+	})
+	return list, storeError(err)
+}
+
+func (r *Relay) named(v store.Reader, h Hop) ([]store.Enrolment, error) {
 	if h.Key != "" {
 		key, err := wire.ParsePublicKey(h.Key)
 		if err != nil {
 			return nil, errHop
 		}
-		e, err := r.enrolment(ctx, key)
-		if err != nil {
-			return nil, err
+		e, err := v.Enrolment(key)
+		if errors.Is(err, store.ErrNotFound) || err == nil && !e.Live() {
+			return nil, errHop
 		}
-		return []store.Enrolment{e}, nil
+		return []store.Enrolment{e}, err
 	}
 	if !wire.ValidHostName(h.Host) {
 		return nil, errHop
 	}
-	err = r.store.View(ctx, func(v store.Reader) (err error) {
-		list, err = v.LiveByName(h.Host, int(r.limits.PerName)+1)
-		return err
-	})
-	if err != nil {
-		return nil, storeError(err)
+	hosts, err := v.LiveByName(h.Host, int(r.limits.PerName)+1)
+	if err == nil && (len(hosts) == 0 || len(hosts) > int(r.limits.PerName)) { // nobody, or a crowded name
+		err = errHop
 	}
-	if len(list) == 0 || len(list) > int(r.limits.PerName) { // nobody, or a crowded name
-		return nil, errHop
-	}
-	return list, nil
-}
-
-func (r *Relay) enrolment(ctx context.Context, key wire.PublicKey) (e store.Enrolment, err error) {
-	err = r.store.View(ctx, func(v store.Reader) (err error) { e, err = v.Enrolment(key); return err })
-	if errors.Is(err, store.ErrNotFound) || err == nil && !e.Live() {
-		return e, errHop
-	}
-	return e, storeError(err)
+	return hosts, err
 }
 
 // Verify finds the candidate that signed the request, and refuses one that is
 // denied. path is what the protocol signs: with the query for v2, bare for v1.
-func (r *Relay) Verify(ctx context.Context, candidates []store.Enrolment, h Hop, method, path string, body []byte) (Caller, error) {
+func (r *Relay) Verify(candidates []Candidate, h Hop, method, path string, body []byte) (Caller, error) {
 	payload := wire.HopPayload(method, path, h.TS, body)
-	for _, e := range candidates {
-		if !e.Key.Verify(payload, h.Sig) {
-			continue
+	for _, c := range candidates {
+		if c.Key.Verify(payload, h.Sig) {
+			return Caller{c.Enrolment}, c.denied
 		}
-		err := r.store.View(ctx, func(v store.Reader) error { return r.denied(v, e.Key, Unauthorized) })
-		return Caller{e}, storeError(err)
 	}
 	return Caller{}, errHop
 }

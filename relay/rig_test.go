@@ -195,7 +195,7 @@ func (r *rig) hop(h *wiretest.Host) (relay.Caller, error) {
 	if err != nil {
 		return relay.Caller{}, err
 	}
-	return r.relay.Verify(context.Background(), list, hop, "GET", path, nil)
+	return r.relay.Verify(list, hop, "GET", path, nil)
 }
 
 func (r *rig) caller(h *wiretest.Host) relay.Caller {

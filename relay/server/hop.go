@@ -48,7 +48,7 @@ func (c *call) hop() error {
 	if err := c.readBody(maxBody); err != nil {
 		return err
 	}
-	who, err := c.relay.Verify(c.ctx, candidates, hop, c.r.Method, c.signedPath(), c.body)
+	who, err := c.relay.Verify(candidates, hop, c.r.Method, c.signedPath(), c.body)
 	if err != nil {
 		return err
 	}

@@ -42,8 +42,8 @@ func statfs(dir string) (free, size int64, err error) {
 	return int64(st.Bavail) * int64(st.Bsize), int64(st.Blocks) * int64(st.Bsize), nil
 }
 
-// room reports whether new mail may be stored. The writer asks it once an
-// item; it costs one system call.
+// room reports whether new mail may be stored. It costs one system call; the
+// writer asks once a group.
 func (s *space) room() bool {
 	free, size, err := s.free(s.dir)
 	if err != nil {
@@ -64,12 +64,13 @@ func (s *space) room() bool {
 
 func (s *space) free(dir string) (free, size int64, err error) { return s.measure(dir) }
 
-// full is called when a write met a full disk.
-func (s *space) full() {
-	if !s.low.Swap(true) {
+// full is called when a write met a full disk. It reports whether things
+// changed, so that the same acks may find room now.
+func (s *space) full() (again bool) {
+	if again = !s.low.Swap(true); again {
 		s.log.Error("disk full: new mail is refused until there is room; giving back the reserve", "dir", s.dir)
 	}
-	s.giveReserve()
+	return s.giveReserve() || again
 }
 
 // beforeOpen makes the room that opening needs.
@@ -85,10 +86,12 @@ func (s *space) afterOpen() {
 	}
 }
 
-func (s *space) giveReserve() {
-	if err := os.Remove(s.reserve); err != nil && !errors.Is(err, fs.ErrNotExist) {
+func (s *space) giveReserve() (gave bool) {
+	err := os.Remove(s.reserve)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		s.log.Warn("the reserve file stays", "err", err)
 	}
+	return err == nil
 }
 
 // keepReserve writes the reserve file anew. It holds real blocks: a file with

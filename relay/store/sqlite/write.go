@@ -17,7 +17,9 @@ type tx struct {
 	reader
 	counters *counters
 	hosts    map[wire.PublicKey]host // enrolments read or written in this group
-	room     func() bool             // is there room for new mail?
+	info     *store.Info             // likewise
+	room     func() bool             // is there room for new mail? asked once a group
+	roomy    *bool
 	seqNow   func() int64
 }
 
@@ -38,12 +40,25 @@ func newTx(c *conn, room func() bool, seqNow func() int64) *tx {
 func (t *tx) begin() {
 	t.counters.reset()
 	clear(t.hosts)
+	t.info, t.roomy = nil, nil
 }
 
 // back takes back what the closure at hand left in memory.
 func (t *tx) back() {
 	t.counters.back()
 	clear(t.hosts)
+	t.info = nil
+}
+
+func (t *tx) Info() (store.Info, error) {
+	if t.info == nil {
+		in, err := t.reader.Info()
+		if err != nil {
+			return in, err
+		}
+		t.info = &in
+	}
+	return *t.info, nil
 }
 
 func (t *tx) Enrolment(key wire.PublicKey) (store.Enrolment, error) {
@@ -230,10 +245,16 @@ func (t *tx) takeSeq(target wire.PublicKey) (int64, error) {
 	return seq, nil
 }
 
-func (t *tx) Room() bool { return t.room() }
+func (t *tx) Room() bool {
+	if t.roomy == nil {
+		roomy := t.room()
+		t.roomy = &roomy
+	}
+	return *t.roomy
+}
 
 func (t *tx) Insert(it store.Item) (int64, error) {
-	if it.Kind != store.KindExpired && !t.room() {
+	if it.Kind != store.KindExpired && !t.Room() {
 		return 0, store.ErrFull
 	}
 	seq, err := t.takeSeq(it.Target)
@@ -309,6 +330,7 @@ func (t *tx) Forget(rows []store.DedupKey, before time.Time) (pruned int64, err 
 }
 
 func (t *tx) setMeta(k string, v any) error {
+	t.info = nil
 	_, err := t.c.exec("INSERT OR REPLACE INTO meta (k, v) VALUES (?, ?)", k, v)
 	return err
 }
