@@ -166,7 +166,7 @@ func add(a, b store.Usage) store.Usage {
 func (c *counters) flush() error {
 	db := c.r.c
 	for k, v := range c.queues {
-		if err := put(c, v, func(q queueRow) error {
+		if err := put(v, func(q queueRow) error {
 			_, err := db.exec(`INSERT INTO seqs VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET
 				next_seq = excluded.next_seq, items = excluded.items, bytes = excluded.bytes`, k, q.nextSeq, q.Items, q.Bytes)
 			return err
@@ -175,7 +175,7 @@ func (c *counters) flush() error {
 		}
 	}
 	for k, v := range c.shares {
-		if err := put(c, v, func(u store.Usage) (err error) {
+		if err := put(v, func(u store.Usage) (err error) {
 			if u.Items == 0 {
 				_, err = db.exec("DELETE FROM shares WHERE target_pubkey = ? AND sender_pubkey = ?", k.target, k.sender)
 				return err
@@ -188,7 +188,7 @@ func (c *counters) flush() error {
 		}
 	}
 	for k, v := range c.accounts {
-		if err := put(c, v, func(u store.Usage) (err error) {
+		if err := put(v, func(u store.Usage) (err error) {
 			if u.Items == 0 {
 				_, err = db.exec("DELETE FROM accounts WHERE account = ?", k)
 				return err
@@ -201,7 +201,7 @@ func (c *counters) flush() error {
 		}
 	}
 	for k, v := range c.totals {
-		if err := put(c, v, func(n int64) error {
+		if err := put(v, func(n int64) error {
 			_, err := db.exec("UPDATE totals SET value = ? WHERE name = ?", n, k)
 			return err
 		}); err != nil {
@@ -211,17 +211,13 @@ func (c *counters) flush() error {
 	return nil
 }
 
-// put writes a counter that changed. A closure may flush midway: when it is
-// undone, so is what it wrote.
-func put[T comparable](cs *counters, c *counter[T], write func(T) error) error {
+func put[T comparable](c *counter[T], write func(T) error) error {
 	if c.now == c.stored {
 		return nil
 	}
 	if err := write(c.now); err != nil {
 		return err
 	}
-	was := c.stored
-	cs.undo = append(cs.undo, func() { c.stored = was })
 	c.stored = c.now
 	return nil
 }

@@ -2,9 +2,12 @@ package sqlite
 
 import (
 	"embed"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"os"
 
 	"github.com/agentmbx/agentmbx/relay/store"
 	"github.com/agentmbx/agentmbx/relay/wire"
@@ -18,6 +21,33 @@ var schemaFiles embed.FS
 
 // applicationID stands in the header of every store of ours: "MBXR".
 const applicationID = 0x4d425852
+
+// refuseForeign refuses what is not a database, or is another program's, by
+// the header alone: to open it for writing would turn it to a write-ahead log.
+// A header without our id may still be ours: that of a store whose first
+// commit stands in its log only. migrate looks at what SQLite sees.
+func refuseForeign(path string) error {
+	f, err := os.Open(path) // the lock is ours and no connection is open yet
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	var h [100]byte
+	n, err := io.ReadFull(f, h[:])
+	switch {
+	case err == io.EOF: // empty: a store that never began
+		return nil
+	case err != nil && err != io.ErrUnexpectedEOF:
+		return err
+	case n < len(h) || string(h[:16]) != "SQLite format 3\x00":
+		return fmt.Errorf("%s: %w: not an SQLite database", path, ErrNotAStore)
+	}
+	cookie, id := binary.BigEndian.Uint32(h[40:]), binary.BigEndian.Uint32(h[68:])
+	if id != applicationID && (id != 0 || cookie != 0) {
+		return fmt.Errorf("%s: %w: it is another program's database", path, ErrNotAStore)
+	}
+	return nil
+}
 
 // migrations lists the schema's steps in order; their number is the version.
 func migrations() ([]string, error) {

@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"github.com/agentmbx/agentmbx/relay/store"
@@ -59,11 +60,12 @@ type Store struct {
 
 	calls   chan *call
 	closing chan struct{}
+	closed  atomic.Bool
 	written chan struct{} // closed when the writer has ended
 	w       *conn         // the writer's own
 	tx      *tx           // the writer's own
 
-	readers chan *conn
+	readers chan *viewer
 	opened  int // how many readers there are, in use or not
 }
 
@@ -98,7 +100,7 @@ func Open(ctx context.Context, o Options) (_ *Store, err error) {
 		space:  newSpace(o.Dir, o.Free, o.Log),
 		seqNow: o.SeqNow, fault: o.fault,
 		calls: make(chan *call), closing: make(chan struct{}), written: make(chan struct{}),
-		readers: make(chan *conn, readerConns),
+		readers: make(chan *viewer, readerConns),
 	}
 	defer func() {
 		if err != nil {
@@ -118,6 +120,9 @@ func (s *Store) open(o Options) error {
 	if err != nil {
 		return err
 	}
+	if err := refuseForeign(s.path); err != nil {
+		return err
+	}
 	if s.w, err = openConn(s.path, "rw", writerPragmas); err != nil {
 		return err
 	}
@@ -134,7 +139,7 @@ func (s *Store) open(o Options) error {
 		if err != nil {
 			return err
 		}
-		s.readers <- r
+		s.readers <- newViewer(r)
 		s.opened++
 	}
 	s.space.afterOpen()
@@ -154,31 +159,49 @@ func Exists(dir string) (bool, error) {
 	return st.Size() > 0, nil
 }
 
-// create makes an empty private file for a new store, so that SQLite never
-// creates one that others may read; -wal and -shm take over its mode.
+func noStore(dir string) error {
+	return fmt.Errorf("%s: %w; start one with: agentmbx relay serve --store-dir %s", dir, ErrNoStore, dir)
+}
+
+// create makes a private file for a new store, so that SQLite never creates
+// one that others may read (-wal and -shm take over its mode), and settles what
+// can only be settled before the first page is written.
 func (s *Store) create(o Options) (isNew bool, err error) {
 	exists, err := Exists(s.dir)
 	if err != nil || exists {
 		return false, err
 	}
 	if (o.Key == wire.PublicKey{}) {
-		return false, fmt.Errorf("%s: %w; start one with: agentmbx relay serve --store-dir %s", s.dir, ErrNoStore, s.dir)
+		return false, noStore(s.dir)
 	}
 	f, err := os.OpenFile(s.path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return false, err
 	}
-	return true, f.Close()
+	if err := f.Close(); err != nil {
+		return false, err
+	}
+	c, err := openConn(s.path, "rw", nil)
+	if err != nil {
+		return false, err
+	}
+	for _, q := range newStore {
+		if err = c.query(func(row) error { return nil }, q); err != nil {
+			break
+		}
+	}
+	return true, plain(errors.Join(err, c.close()), s.path)
 }
 
 // prepareDir makes the folder, or tightens one that is ours to tighten: an
 // empty one, or one that already holds a store.
 func prepareDir(dir string, create bool) error {
+	ours, err := Exists(dir)
+	if err == nil && !ours && !create {
+		return noStore(dir) // before anything, such as a lock file, is made in it
+	}
 	st, err := os.Stat(dir)
 	if errors.Is(err, os.ErrNotExist) {
-		if !create {
-			return fmt.Errorf("%s: %w", dir, ErrNoStore)
-		}
 		return os.MkdirAll(dir, 0o700)
 	}
 	if err != nil {
@@ -191,39 +214,8 @@ func prepareDir(dir string, create bool) error {
 	if err != nil {
 		return err
 	}
-	ours, _ := Exists(dir)
 	if (ours || len(entries) == 0) && st.Mode().Perm()&0o077 != 0 {
 		_ = os.Chmod(dir, 0o700) // a folder of someone else's stays as it is; the files in it are 0600
-	}
-	return nil
-}
-
-// View runs fn over a snapshot on one of the read-only connections.
-func (s *Store) View(ctx context.Context, fn func(store.Reader) error) (err error) {
-	var c *conn
-	select {
-	case c = <-s.readers:
-	case <-s.closing:
-		return store.ErrClosed
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	defer func() { s.readers <- c }()
-	c.failed = nil
-	if _, err := c.exec("BEGIN"); err != nil {
-		return plain(err, s.path)
-	}
-	defer func() {
-		c.failed = nil
-		if _, e := c.exec("COMMIT"); e != nil && err == nil {
-			err = plain(e, s.path)
-		}
-	}()
-	if err := fn(reader{c}); err != nil {
-		if c.failed != nil {
-			return plain(err, s.path)
-		}
-		return err
 	}
 	return nil
 }
@@ -264,23 +256,27 @@ func (s *Store) Dir() string { return s.dir }
 // Close answers whoever is being served, then closes the database and gives
 // the lock back.
 func (s *Store) Close() error {
-	select {
-	case <-s.closing:
+	if s.closed.Swap(true) {
 		return store.ErrClosed
-	default:
-		close(s.closing)
 	}
+	close(s.closing)
 	<-s.written
 	return s.release()
 }
 
 // release closes what is open: readers first, so that the writer is the last
-// connection and folds the log into the database.
+// connection and folds the log into the database. On a full disk that would
+// use up the room that the next start needs: then the readers, which may not
+// fold, are the last, and the log stays.
 func (s *Store) release() error {
 	var errs []error
+	if s.w != nil && !s.space.room() {
+		errs = append(errs, s.w.close())
+		s.w = nil
+	}
 	for ; s.opened > 0; s.opened-- {
-		c := <-s.readers // waits for a View that is still running
-		errs = append(errs, c.close())
+		v := <-s.readers // waits for a View that is still running
+		errs = append(errs, v.close())
 	}
 	if s.w != nil {
 		errs = append(errs, s.w.close())

@@ -85,10 +85,9 @@ func (s *Store) serve(first *call) {
 	group, alone, err := s.group(first, began)
 	switch {
 	case err == nil:
-	case isFull(err) && !s.space.low.Load():
+	case isFull(err) && s.space.full():
 		// The disk filled up under us and SQLite dropped the transaction. With
 		// the reserve given back, acks have room; new mail is now refused.
-		s.space.full()
 		s.rollback()
 		err = s.rerun(group)
 	}
@@ -207,7 +206,7 @@ func (s *Store) commit() error {
 	}
 	if _, err := s.w.exec("COMMIT"); err != nil {
 		if isFull(err) {
-			s.space.full()
+			return err // its last frame found no room, so SQLite has dropped it: that much is known
 		}
 		return errors.Join(store.ErrUnknownOutcome, err, s.reopen())
 	}

@@ -1,0 +1,173 @@
+package storetest
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/agentmbx/agentmbx/relay/store"
+	"github.com/agentmbx/agentmbx/relay/wire"
+)
+
+// A Scope names what Facts is to look at.
+type Scope struct {
+	Hosts    map[string]wire.PublicKey // by the label to print
+	Accounts []string
+	Items    []string // item ids whose dedup rows are looked up
+	Names    []string
+	Ops      []string // kinds of the log
+	Global   bool     // info and totals too
+}
+
+// Facts tells all that r answers about a scope as text, one fact a line, so
+// that two states are equal when their facts are. Errors other than
+// ErrNotFound are answered.
+func Facts(r store.Reader, sc Scope) (string, error) {
+	f := facts{r: r, label: map[wire.PublicKey]string{}}
+	var labels []string
+	for l, k := range sc.Hosts {
+		labels = append(labels, l)
+		f.label[k] = l
+	}
+	slices.Sort(labels)
+	if sc.Global {
+		in, err := r.Info()
+		f.line(err, "info epoch %s heartbeat %s expiry %s created %s key %s", in.Epoch, stamp(in.Heartbeat),
+			stamp(in.ExpiryFrom), stamp(in.CreatedAt), f.name(in.RelayKey))
+		t, err := r.Totals()
+		f.line(err, "totals %+v", t)
+	}
+	for _, a := range sc.Accounts {
+		u, err := r.AccountUsage(a)
+		f.line(err, "account %s %+v", a, u)
+		for _, n := range sc.Names {
+			e, err := r.LiveInAccount(a, n)
+			f.line(err, "account %s name %s %s", a, n, f.name(e.Key))
+		}
+	}
+	for _, n := range sc.Names {
+		list, err := r.LiveByName(n, 1000)
+		var keys []string
+		for _, e := range list {
+			keys = append(keys, f.name(e.Key))
+		}
+		slices.Sort(keys)
+		f.line(err, "name %s %v", n, keys)
+	}
+	for _, op := range sc.Ops {
+		list, err := r.Log(op, 2*store.LogKeep)
+		f.line(err, "log %q %d lines", op, len(list))
+		for _, o := range list {
+			f.line(nil, "log %q %s %s %s", op, stamp(o.At), o.Op, o.Receipt)
+		}
+	}
+	for _, l := range labels {
+		f.host(l, sc.Hosts[l], labels, sc)
+	}
+	return f.b.String(), errors.Join(f.errs...)
+}
+
+type facts struct {
+	r     store.Reader
+	label map[wire.PublicKey]string
+	b     strings.Builder
+	errs  []error
+}
+
+// line writes a fact, or nothing for a row that is not there.
+func (f *facts) line(err error, format string, args ...any) {
+	switch {
+	case err == nil:
+		fmt.Fprintf(&f.b, format+"\n", args...)
+	case !errors.Is(err, store.ErrNotFound):
+		f.errs = append(f.errs, err)
+	}
+}
+
+func (f *facts) name(k wire.PublicKey) string {
+	if l, ok := f.label[k]; ok {
+		return l
+	}
+	return k.Fingerprint()
+}
+
+func stamp(t time.Time) string {
+	if t.IsZero() {
+		return "never"
+	}
+	return fmt.Sprint(t.UnixMilli())
+}
+
+func (f *facts) host(l string, k wire.PublicKey, labels []string, sc Scope) {
+	r := f.r
+	e, err := r.Enrolment(k)
+	f.line(err, "%s enrolment name %q fp %q account %q org %q by %q at %s revoked %s", l, e.Name, e.OwnerFP, e.Account, e.Org,
+		e.AuthorizedBy, stamp(e.EnrolledAt), stamp(e.RevokedAt))
+	head, err := r.Head(k)
+	f.line(err, "%s head %d", l, head)
+	acked, err := r.Acked(k)
+	f.line(err, "%s acked %d", l, acked)
+	u, err := r.QueueUsage(k)
+	f.line(err, "%s queue %+v", l, u)
+	enc, err := r.EncKey(k)
+	f.line(err, "%s enc key %s %s %s", l, enc.EncPub, enc.Sig, stamp(enc.At))
+	ad, err := r.EncAd(k)
+	f.line(err, "%s enc ad %q %s %s", l, ad.Record, ad.Sig, stamp(ad.At))
+	from, err := r.RotatedFrom(k, 1000)
+	f.line(err, "%s rotated from %v", l, f.names(from, false))
+	list, err := r.SenderList(k)
+	f.line(err, "%s list %v iat %s record %q sig %q", l, f.names(list.Senders, true), stamp(list.IAT), list.Record, list.Sig)
+	f.line(r.Page(k, 0, 1<<30, func(it store.Item) bool {
+		f.line(nil, "%s item %d %s %s from %s (%s) hash %x size %d at %s until %s wire %x", l, it.Seq, it.Kind, it.ID, f.name(it.Sender),
+			it.SenderHost, it.Hash[:4], it.Size, stamp(it.AcceptedAt), stamp(it.ExpiresAt), sha256.Sum256(it.Wire))
+		return true
+	}), "%s items end", l)
+	for _, sl := range labels {
+		s := sc.Hosts[sl]
+		listed, named, err := r.Accepts(k, s)
+		f.line(err, "%s accepts %s %v %v", l, sl, listed, named)
+		u, err := r.ShareUsage(k, s)
+		f.line(err, "%s share of %s %+v", l, sl, u)
+		for _, id := range sc.Items {
+			d, err := r.Dedup(s, id, k)
+			f.line(err, "%s dedup %s %s seq %d hash %x at %s", l, sl, id, d.Seq, d.Hash[:4], stamp(d.AcceptedAt))
+		}
+	}
+}
+
+func (f *facts) names(keys []wire.PublicKey, sorted bool) (list []string) {
+	for _, k := range keys {
+		list = append(list, f.name(k))
+	}
+	if sorted {
+		slices.Sort(list)
+	}
+	return list
+}
+
+// Facts tells the facts of a scope.
+func (h *Harness) Facts(sc Scope) string {
+	h.Helper()
+	return get(h, func(r store.Reader) (string, error) { return Facts(r, sc) })
+}
+
+// FirstDifference is the first line in which two texts of facts differ.
+func FirstDifference(a, b string) string {
+	la, lb := strings.Split(a, "\n"), strings.Split(b, "\n")
+	for i := range max(len(la), len(lb)) {
+		var x, y string
+		if i < len(la) {
+			x = la[i]
+		}
+		if i < len(lb) {
+			y = lb[i]
+		}
+		if x != y {
+			return fmt.Sprintf("got %q; want %q", x, y)
+		}
+	}
+	return ""
+}
