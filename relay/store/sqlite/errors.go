@@ -29,8 +29,12 @@ func code(err error) int {
 	return 0
 }
 
+// isFull reports whether a write found no room: in the database or its log, or
+// in the log's index, which SQLite calls an I/O error.
 func isFull(err error) bool {
-	return code(err) == sqlite3.SQLITE_FULL || errors.Is(err, syscall.ENOSPC)
+	var e *driverpkg.Error
+	return code(err) == sqlite3.SQLITE_FULL || errors.Is(err, syscall.ENOSPC) ||
+		errors.As(err, &e) && e.Code() == sqlite3.SQLITE_IOERR_SHMSIZE
 }
 
 // plain turns a driver error into words that name the file, its owner and what

@@ -61,9 +61,15 @@ type Store struct {
 	calls   chan *call
 	closing chan struct{}
 	closed  atomic.Bool
+	callers atomic.Int64  // how many are in send
 	written chan struct{} // closed when the writer has ended
-	w       *conn         // the writer's own
-	tx      *tx           // the writer's own
+
+	// The writer's own.
+	w      *conn
+	tx     *tx
+	crowd  int         // how many callers to expect in a group
+	pause  *time.Timer // of nextCall
+	folded bool        // the log was folded since room became scarce
 
 	readers chan *viewer
 	opened  int // how many readers there are, in use or not
@@ -99,7 +105,7 @@ func Open(ctx context.Context, o Options) (_ *Store, err error) {
 		dir: o.Dir, path: filepath.Join(o.Dir, FileName), lock: l, log: o.Log,
 		space:  newSpace(o.Dir, o.Free, o.Log),
 		seqNow: o.SeqNow, fault: o.fault,
-		calls: make(chan *call), closing: make(chan struct{}), written: make(chan struct{}),
+		pause: time.NewTimer(time.Hour), calls: make(chan *call), closing: make(chan struct{}), written: make(chan struct{}),
 		readers: make(chan *viewer, readerConns),
 	}
 	defer func() {

@@ -303,18 +303,19 @@ func (t *tx) AckThrough(target wire.PublicKey, seq int64) (deleted int64, err er
 }
 
 func (t *tx) Drop(it store.Item) error {
-	n, err := t.c.exec("DELETE FROM items WHERE target_pubkey = ? AND seq = ?", it.Target, it.Seq)
-	if err != nil {
+	var u store.Usage
+	err := t.c.query(func(r row) error {
+		it.Sender, u = r.key(0), store.Usage{Items: -1, Bytes: -r.int(1)}
+		return nil
+	}, "DELETE FROM items WHERE target_pubkey = ? AND seq = ? RETURNING sender_pubkey, bytes", it.Target, it.Seq)
+	if err := found(u.Items != 0, err); err != nil {
 		return err
-	}
-	if n == 0 {
-		return store.ErrNotFound
 	}
 	account, err := t.accountOf(it.Target)
 	if err != nil {
 		return err
 	}
-	return t.counters.charge(it.Target, it.Sender, account, store.Usage{Items: -1, Bytes: -it.Size})
+	return t.counters.charge(it.Target, it.Sender, account, u)
 }
 
 func (t *tx) Forget(rows []store.DedupKey, before time.Time) (pruned int64, err error) {

@@ -22,6 +22,7 @@ type call struct {
 const (
 	groupCalls = 256                   // most calls in one commit
 	groupTime  = 20 * time.Millisecond // a group that has worked so long takes no more
+	groupWait  = time.Millisecond      // how long after its beginning a group waits for one more
 )
 
 // Update hands fn to the writer and returns after the commit that carries it.
@@ -30,7 +31,12 @@ func (s *Store) Update(ctx context.Context, fn func(store.Tx) error) error {
 }
 
 func (s *Store) send(ctx context.Context, c *call) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	c.done = make(chan struct{})
+	s.callers.Add(1)
+	defer s.callers.Add(-1)
 	select {
 	case <-s.closing:
 		return store.ErrClosed
@@ -98,9 +104,24 @@ func (s *Store) serve(first *call) {
 		}
 	}
 	answer(group, nil)
+	s.foldWhenLow()
 	if alone != nil {
 		s.serve(alone)
 	}
+}
+
+// foldWhenLow folds the log into the database once when room becomes scarce,
+// while there is still room for it: left to itself it would happen in the
+// middle of an ack, in the reserve.
+func (s *Store) foldWhenLow() {
+	low := s.space.low.Load()
+	if low && !s.folded && s.w != nil {
+		if z, err := s.Size(context.Background()); err == nil && z.Free > z.Log { // it takes at most the log's size
+			_ = s.w.query(func(row) error { return nil }, "PRAGMA wal_checkpoint(PASSIVE)") // what fails now is tried by a commit
+			s.w.failed = nil
+		}
+	}
+	s.folded = low
 }
 
 // group runs first, and whoever joins meanwhile, in one transaction. The error
@@ -117,17 +138,50 @@ func (s *Store) group(first *call, began time.Time) (group []*call, alone *call,
 		if alone != nil || len(group) == groupCalls || time.Since(began) > groupTime {
 			continue
 		}
-		select {
-		case c := <-s.calls:
-			if c.direct != nil {
-				alone = c
-			} else {
-				group = append(group, c)
-			}
+		c := s.waitingCall()
+		if c == nil && i == len(group)-1 && len(group) < s.crowd {
+			c = s.nextCall(groupWait - time.Since(began))
+		}
+		switch {
+		case c == nil:
+		case c.direct != nil:
+			alone = c
 		default:
+			group = append(group, c)
 		}
 	}
-	return group, alone, s.commit()
+	err = s.commit()
+	s.crowd = max(int(s.callers.Load()), s.crowd-1)
+	return group, alone, err
+}
+
+// waitingCall takes a caller that waits already, or nil.
+func (s *Store) waitingCall() *call {
+	select {
+	case c := <-s.calls:
+		return c
+	default:
+		return nil
+	}
+}
+
+// nextCall waits a moment for a caller. Under load those who were just
+// answered come back in less time than a commit takes; to let them join costs
+// them nothing and saves a commit. Whoever is alone is never kept waiting:
+// crowd is how many were in flight at the end of the last commits.
+func (s *Store) nextCall(wait time.Duration) *call {
+	if wait <= 0 {
+		return nil
+	}
+	s.pause.Reset(wait)
+	defer s.pause.Stop()
+	select {
+	case c := <-s.calls:
+		return c
+	case <-s.pause.C:
+		s.crowd = 0 // they do not come back that fast
+		return nil
+	}
 }
 
 // rerun is group for calls that already had their turn.
