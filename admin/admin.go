@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -57,7 +58,7 @@ func (l Local) Status(ctx context.Context) (relay.Status, error) { return l.Rela
 // Log lists the relay log, newest first.
 func (l Local) Log(ctx context.Context, f LogFilter) ([]LogEntry, error) {
 	if f.Limit < 1 || f.Limit > MaxLog {
-		return nil, errors.Join(ErrBadRequest, errors.New("limit: want 1 to 10000"))
+		return nil, fmt.Errorf("%w: limit: want 1 to %d", ErrBadRequest, MaxLog)
 	}
 	ops, err := l.Relay.Log(ctx, f.Op, f.Limit)
 	if err != nil {
@@ -73,7 +74,7 @@ func (l Local) Log(ctx context.Context, f LogFilter) ([]LogEntry, error) {
 // RotateEpoch gives the store a new epoch.
 func (l Local) RotateEpoch(ctx context.Context, a Action) (string, error) {
 	if strings.TrimSpace(a.Actor) == "" || len(a.Actor) > 200 || len(a.Reason) > 1000 {
-		return "", errors.Join(ErrBadRequest, errors.New("want an actor of at most 200 and a reason of at most 1000 bytes"))
+		return "", fmt.Errorf("%w: want an actor of at most 200 and a reason of at most 1000 bytes", ErrBadRequest)
 	}
 	return l.Relay.RotateEpoch(ctx, a.Actor, a.Reason)
 }

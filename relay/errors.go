@@ -46,6 +46,8 @@ func storeError(err error) error {
 		return refuse(Unavailable, "STORE_FULL", "the relay's disk is full; try again later")
 	case errors.Is(err, store.ErrUnknownOutcome):
 		return refuse(Unavailable, "UNKNOWN_OUTCOME", "the relay cannot tell whether this was stored; send it again")
+	case errors.Is(err, store.ErrGone):
+		return refuse(Unavailable, "STORE_GONE", "the relay has lost its store; try again later")
 	case errors.Is(err, store.ErrClosed):
 		return refuse(Unavailable, "STOPPING", "the relay is stopping; try again later")
 	}

@@ -7,9 +7,13 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"github.com/agentmbx/agentmbx/relay/wire"
 )
+
+// NewKey ends the source of a key that LoadKey made.
+const NewKey = " (new)"
 
 // KeyFile is the relay's private key in its store folder.
 const KeyFile = "relay.key"
@@ -33,6 +37,7 @@ func LoadKey(dir, secret string, storeExists bool) (key wire.PrivateKey, source 
 		return key, "MBX_RELAY_KEY", nil
 	}
 	path := filepath.Join(dir, KeyFile)
+	sweepPartials(path)
 	switch data, err := readSmall(path); {
 	case err == nil:
 		if key, err = wire.ParseKeyFile(data); err != nil {
@@ -51,10 +56,22 @@ func LoadKey(dir, secret string, storeExists bool) (key wire.PrivateKey, source 
 	if errors.Is(err, fs.ErrExist) { // another first start was quicker
 		return LoadKey(dir, "", true)
 	}
-	return key, path + " (new)", err
+	return key, path + NewKey, err
 }
 
-// readSmall reads a file that should be tiny.
+// sweepPartials removes what a crash left of a key that was being written. Those
+// of the last minute may be another start's.
+func sweepPartials(path string) {
+	left, _ := filepath.Glob(path + ".*.partial") // the pattern is well-formed
+	for _, p := range left {
+		if st, err := os.Lstat(p); err == nil && time.Since(st.ModTime()) > time.Minute {
+			_ = os.Remove(p) // it is in nobody's way
+		}
+	}
+}
+
+// readSmall reads a key file, which should be tiny, and takes it from the eyes
+// of others where it can.
 func readSmall(path string) ([]byte, error) {
 	st, err := os.Stat(path)
 	if err != nil {
@@ -62,6 +79,11 @@ func readSmall(path string) ([]byte, error) {
 	}
 	if !st.Mode().IsRegular() || st.Size() > 4096 {
 		return nil, fmt.Errorf("%s: %w", path, ErrKeyFile)
+	}
+	if st.Mode().Perm()&0o077 != 0 {
+		if err := os.Chmod(path, 0o600); err != nil {
+			return nil, fmt.Errorf("others may read the relay's key, and its mode cannot be changed: %w; make it 0600", err)
+		}
 	}
 	return os.ReadFile(path)
 }

@@ -292,8 +292,8 @@ func TestLongPollLosesNoWakeUp(t *testing.T) {
 				seen, after := map[string]bool{}, int64(0)
 				for len(seen) < senders*each {
 					p, err := r.relay.Pull(t.Context(), who, relay.PullQuery{After: after, Limit: 3, Wait: wait})
-					if err != nil || len(p.Items) == 0 || time.Since(began) > 0 {
-						t.Errorf("poll after %d: got %s, %v, after %s; want mail at once", after, page(p), err, time.Since(began))
+					if err != nil || len(p.Items) == 0 || time.Since(began) > wait/2 { // a group of the store may wait a moment
+						t.Errorf("poll after %d: got %s, %v, after %s; want mail well before the end of the wait", after, page(p), err, time.Since(began))
 						return
 					}
 					for _, it := range p.Items {

@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -96,6 +97,9 @@ func (c *Client) call(ctx context.Context, method, path string, in, out any) err
 	var p problem
 	if err := d.Decode(&p); err != nil || p.Error == "" {
 		return fmt.Errorf("the relay answered %s", resp.Status)
+	}
+	if p.Code == codeBadRequest {
+		return fmt.Errorf("%w: %s", admin.ErrBadRequest, strings.TrimPrefix(p.Error, admin.ErrBadRequest.Error()+": "))
 	}
 	return errors.New(p.Error)
 }

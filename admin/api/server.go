@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -51,7 +52,7 @@ func handler(s admin.Service) http.Handler {
 	mux.HandleFunc("GET /v1/log", func(w http.ResponseWriter, r *http.Request) {
 		limit, err := strconv.Atoi(r.URL.Query().Get("limit"))
 		if err != nil {
-			answer(w, nil, errors.Join(admin.ErrBadRequest, errors.New("limit: want a number")))
+			answer(w, nil, fmt.Errorf("%w: limit: want a number", admin.ErrBadRequest))
 			return
 		}
 		entries, err := s.Log(r.Context(), admin.LogFilter{Op: r.URL.Query().Get("op"), Limit: limit})
@@ -62,7 +63,7 @@ func handler(s admin.Service) http.Handler {
 		d := json.NewDecoder(http.MaxBytesReader(w, r.Body, 64<<10))
 		d.DisallowUnknownFields()
 		if err := d.Decode(&a); err != nil {
-			answer(w, nil, errors.Join(admin.ErrBadRequest, err))
+			answer(w, nil, fmt.Errorf("%w: %w", admin.ErrBadRequest, err))
 			return
 		}
 		epoch, err := s.RotateEpoch(r.Context(), a)
@@ -74,6 +75,8 @@ func handler(s admin.Service) http.Handler {
 type epochAnswer struct {
 	Epoch string `json:"epoch"`
 }
+
+const codeBadRequest = "BAD_REQUEST"
 
 // problem is how an error travels.
 type problem struct {
@@ -88,7 +91,7 @@ func answer(w http.ResponseWriter, v any, err error) {
 		p := problem{Error: err.Error()}
 		var refusal *relay.Error
 		if errors.Is(err, admin.ErrBadRequest) {
-			status, p.Code = http.StatusBadRequest, "BAD_REQUEST"
+			status, p.Code = http.StatusBadRequest, codeBadRequest
 		} else if errors.As(err, &refusal) {
 			status, p.Code = http.StatusConflict, refusal.Code
 		}

@@ -49,6 +49,7 @@ func withDesk(ctx context.Context, s Settings, fn func(svc admin.Service, runnin
 
 func newRotateEpoch(e env) *cobra.Command {
 	var reason string
+	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "rotate-epoch",
 		Short: "Give the store a new epoch after a restore that agentmbx did not make",
@@ -61,6 +62,7 @@ A running relay does it itself; otherwise the store is opened under its lock.`,
 	}
 	r := bindSettings(cmd.Flags(), "store-dir")
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the relay log")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		s, err := r.read()
 		if err != nil {
@@ -68,8 +70,14 @@ A running relay does it itself; otherwise the store is opened under its lock.`,
 		}
 		return withDesk(cmd.Context(), s, func(svc admin.Service, _ bool) error {
 			epoch, err := svc.RotateEpoch(cmd.Context(), admin.Action{Actor: actor(), Reason: reason})
+			if errors.Is(err, admin.ErrBadRequest) {
+				return usage(err)
+			}
 			if err != nil {
 				return err
+			}
+			if asJSON {
+				return printJSON(e.out, map[string]string{"epoch": epoch})
 			}
 			_, err = fmt.Fprintf(e.out, "epoch %s\n", epoch)
 			return err

@@ -120,9 +120,7 @@ func (p *process) awaitServing(stdout io.Reader) {
 				break
 			}
 		}
-		_, _ = io.Copy(io.Discard, stdout)
-		p.err = p.cmd.Wait()
-		close(p.done)
+		p.drain(stdout)
 	}()
 	select {
 	case s := <-serving:
@@ -133,6 +131,13 @@ func (p *process) awaitServing(stdout io.Reader) {
 	case <-time.After(90 * time.Second):
 		p.t.Fatalf("serve did not start\n%s", p.stderr)
 	}
+}
+
+// drain reads what is left of stdout and notes the end of the process.
+func (p *process) drain(stdout io.Reader) {
+	_, _ = io.Copy(io.Discard, stdout)
+	p.err = p.cmd.Wait()
+	close(p.done)
 }
 
 // kill ends the process as a crash does.

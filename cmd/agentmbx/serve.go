@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -65,19 +67,29 @@ func runServe(ctx context.Context, e env, s Settings) (err error) {
 		Dir: s.StoreDir, Key: key.Public(), LockWait: lockWait, Log: log,
 		Waiting: func(h sqlite.Holder) { waiting(log, s.StoreDir, h) },
 	})
+	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
+		log.Info("stopped while waiting for the store")
+		return nil
+	}
 	if err != nil {
 		return protective(err)
 	}
 	defer func() { err = errors.Join(err, st.Close()) }()
+	if _, err := api.Dial(ctx, s.StoreDir); err == nil {
+		return refused(fmt.Errorf("a relay still runs on %s, though its lock file is gone: stop it first", s.StoreDir))
+	}
+	if !exists && !strings.HasSuffix(source, relay.NewKey) {
+		log.Warn("there was no store; a new, empty one was made for this key", "store", s.StoreDir)
+	}
 	r, err := relay.New(ctx, relay.Options{
 		Store: st, Key: key, Version: version, Limits: s.Limits, Authority: authority.HostKey{}, Log: log,
 	})
 	if err != nil {
 		return err
 	}
-	l, err := net.Listen("tcp", net.JoinHostPort(s.Bind, strconv.Itoa(s.Port)))
+	l, err := listen(s)
 	if err != nil {
-		return fmt.Errorf("listen: %w", err)
+		return err
 	}
 	sock, err := api.Listen(s.StoreDir)
 	if err != nil {
@@ -97,6 +109,20 @@ func runServe(ctx context.Context, e env, s Settings) (err error) {
 		log.Info("stopped")
 	}
 	return err
+}
+
+// listen takes the port. An IPv4 address means IPv4: as "tcp" 0.0.0.0 would be
+// every address of both.
+func listen(s Settings) (net.Listener, error) {
+	network := "tcp"
+	if a, err := netip.ParseAddr(s.Bind); err == nil && a.Is4() {
+		network = "tcp4"
+	}
+	l, err := net.Listen(network, net.JoinHostPort(s.Bind, strconv.Itoa(s.Port)))
+	if err != nil {
+		return nil, fmt.Errorf("%w: stop what has it, or choose another --port or --bind", err)
+	}
+	return l, nil
 }
 
 func maintain(ctx context.Context, st *sqlite.Store, log *slog.Logger) error {

@@ -11,7 +11,9 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -286,5 +288,158 @@ func TestJSONLogs(t *testing.T) {
 		if err := json.Unmarshal([]byte(line), &rec); err != nil || rec["message"] == nil || rec["level"] != "info" {
 			t.Errorf("got line %q, %v; want JSON with message and level", line, err)
 		}
+	}
+}
+
+// A stop that is asked for while the store is another's is a clean one.
+func TestStopWhileWaiting(t *testing.T) {
+	dir := t.TempDir()
+	first := serve(t, dir)
+	second, stdout := start(t, dir)
+	go second.drain(stdout)
+	await(t, "the second waits", func() bool { return strings.Contains(second.stderr.String(), "waiting") })
+	if err := second.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if code := second.wait(); code != 0 {
+		t.Errorf("got exit code %d; want 0\n%s", code, second.stderr)
+	}
+	if got := infoEpoch(t, first.url); got != first.epoch {
+		t.Errorf("the first: got epoch %s; want %s", got, first.epoch)
+	}
+}
+
+// Without its lock file a relay still has its store: its socket answers.
+func TestLockFileRemoved(t *testing.T) {
+	dir := t.TempDir()
+	first := serve(t, dir)
+	if err := os.Remove(filepath.Join(dir, "relay.lock")); err != nil {
+		t.Fatal(err)
+	}
+	code, _, errw := command(t, nil, "relay", "serve", "--port", "0", "--store-dir", dir)
+	if code != 3 || !strings.Contains(errw, "still runs") {
+		t.Errorf("got code %d, %q; want 3", code, errw)
+	}
+	if code, _, errw := command(t, nil, "relay", "status", "--store-dir", dir); code != 0 {
+		t.Errorf("status of the first: got code %d, %q; want 0", code, errw)
+	}
+	if got := infoEpoch(t, first.url); got != first.epoch {
+		t.Errorf("the first: got epoch %s; want %s", got, first.epoch)
+	}
+}
+
+// What a relay cannot keep it does not accept: not into a store that was
+// deleted or replaced under it.
+func TestStoreTakenAway(t *testing.T) {
+	for name, take := range map[string]func(dir string) error{
+		"deleted": os.RemoveAll,
+		"replaced": func(dir string) error {
+			b, err := os.ReadFile(filepath.Join(dir, "relay.db"))
+			if err != nil {
+				return err
+			}
+			path := filepath.Join(dir, "other")
+			if err := os.WriteFile(path, b, 0o600); err != nil {
+				return err
+			}
+			return os.Rename(path, filepath.Join(dir, "relay.db"))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "store")
+			p := serve(t, dir)
+			alpha, beta := newClient("alpha"), newClient("beta")
+			alpha.enrol(t, p.url)
+			beta.enrol(t, p.url)
+			if err := take(dir); err != nil {
+				t.Fatal(err)
+			}
+			var answer struct{ Code string }
+			in := map[string]any{"items": []pushItem{alpha.item(beta)}}
+			code, err := alpha.call(p.url, "POST", "/v2/relay/items", in, &answer)
+			if err != nil || code != 503 || answer.Code != "STORE_GONE" {
+				t.Errorf("push: got %d %q, %v; want 503 STORE_GONE", code, answer.Code, err)
+			}
+		})
+	}
+}
+
+// A key that others may read is made private, and what a crash left of one is
+// swept.
+func TestKeyFileIsMadePrivate(t *testing.T) {
+	dir := t.TempDir()
+	key, err := wire.GenerateKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path, partial := filepath.Join(dir, "relay.key"), filepath.Join(dir, "relay.key.1.partial")
+	for _, p := range []string{path, partial} {
+		if err := os.WriteFile(p, wire.FormatKeyFile(key), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	old := time.Now().Add(-time.Hour)
+	if err := os.Chtimes(partial, old, old); err != nil {
+		t.Fatal(err)
+	}
+	p := serve(t, dir)
+	if got := relayKey(t, p.url); got != key.Public() {
+		t.Errorf("got relay key %s; want %s", got, key.Public())
+	}
+	if st, err := os.Stat(path); err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("relay.key: got %v, %v; want mode 0600", st.Mode(), err)
+	}
+	if _, err := os.Stat(partial); !os.IsNotExist(err) {
+		t.Errorf("partial: got %v; want it gone", err)
+	}
+	if st, err := os.Stat(dir); err != nil || st.Mode().Perm() != 0o700 {
+		t.Errorf("folder: got %v, %v; want mode 0700", st.Mode(), err)
+	}
+}
+
+// The hop of a body of control characters takes six times its size to verify;
+// many at once must not take many times that.
+func TestHopsOfHostileBodies(t *testing.T) {
+	p := serve(t, t.TempDir())
+	host := newClient("host")
+	host.enrol(t, p.url)
+	body := bytes.Repeat([]byte{1}, 8<<20)
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			req, err := http.NewRequest("POST", p.url+"/v2/relay/items", bytes.NewReader(body))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			ts, _ := wire.SignHop(host.Key, "POST", "/v2/relay/items", nil, time.Now())
+			req.Header.Set(wire.HeaderKey, host.Pub().String())
+			req.Header.Set(wire.HeaderTS, ts)
+			req.Header.Set(wire.HeaderSig, wire.EncodeBase64(make([]byte, 64)))
+			resp, err := host.http.Do(req)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			resp.Body.Close()
+			if resp.StatusCode != 401 && resp.StatusCode != 503 {
+				t.Errorf("got %d; want 401, or 503 BUSY", resp.StatusCode)
+			}
+		})
+	}
+	all.Wait()
+	if runtime.GOOS != "linux" {
+		return
+	}
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := regexp.MustCompile(`VmHWM:\s+(\d+) kB`).FindSubmatch(b)
+	if m == nil {
+		t.Fatalf("no VmHWM in %s", b)
+	}
+	if kb, _ := strconv.Atoi(string(m[1])); kb > 400<<10 {
+		t.Errorf("got a peak of %d MiB; want at most 400", kb>>10)
 	}
 }

@@ -50,6 +50,10 @@ type Settings struct {
 	// text.
 	LogFormat string
 
+	// Authority decides who may enrol: "host-key", whoever holds the key.
+	// MBX_RELAY_AUTHORITY; file authority.
+	Authority string
+
 	// Limits bounds what the relay takes and holds. Each is
 	// MBX_RELAY_LIMIT_<NAME> and, in the file, a key under limits. The days of
 	// retention are also MBX_RELAY_RETENTION_DAYS, which wins.
@@ -106,6 +110,7 @@ func (s *Settings) table() []setting {
 			want: "xff, cloudflare or real-ip", set: setTrustProxy(&s.TrustProxy)},
 		{key: "public_url", flag: "public-url", env: []string{"MBX_RELAY_PUBLIC_URL"},
 			doc: "`URL` where hosts reach this relay", want: "an http or https URL without user, query and fragment", set: setURL(&s.PublicURL)},
+		{key: "authority", env: []string{"MBX_RELAY_AUTHORITY"}, def: "host-key", want: "host-key", set: setOneOf(&s.Authority, "host-key")},
 		{key: "log_format", env: []string{"MBX_LOG_FORMAT"}, def: "text", want: "text or json", set: setOneOf(&s.LogFormat, "text", "json")},
 	}
 	return append(rows, limitSettings(&s.Limits)...)
@@ -152,6 +157,9 @@ func bindSettings(flags *pflag.FlagSet, names ...string) *settingsReader {
 func (r *settingsReader) read() (Settings, error) {
 	var s Settings
 	table := s.table()
+	if err := checkEnvironment(table, os.Environ()); err != nil {
+		return Settings{}, usage(err)
+	}
 	file, err := r.readFile(table)
 	if err != nil {
 		return Settings{}, usage(err)
@@ -169,6 +177,28 @@ func (r *settingsReader) read() (Settings, error) {
 		}
 	}
 	return s, nil
+}
+
+// checkEnvironment refuses a variable of the relay's that is no setting: a
+// mistyped limit would be in force by its default, and nobody would know.
+func checkEnvironment(table []setting, environ []string) error {
+	known := map[string]bool{
+		"MBX_RELAY_KEY":  true, // taken by serve itself
+		"MBX_RELAY_URL":  true, // a host's
+		"MBX_RELAY_INIT": true, // the platform's first start
+	}
+	for _, st := range table {
+		for _, name := range st.env {
+			known[name] = true
+		}
+	}
+	for _, v := range environ {
+		name, value, _ := strings.Cut(v, "=")
+		if strings.HasPrefix(name, "MBX_RELAY_") && value != "" && !known[name] {
+			return fmt.Errorf("%.100q is no setting of this version: unset it, or see the settings in README", name)
+		}
+	}
+	return nil
 }
 
 // readFile reads the settings file, checks its shape against the table, and
@@ -235,6 +265,13 @@ func quoteValue(v string) string {
 }
 
 func readBounded(path string, limit int64) ([]byte, error) {
+	st, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !st.Mode().IsRegular() { // opening a pipe would wait for its other end
+		return nil, fmt.Errorf("%s is not a file", path)
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err

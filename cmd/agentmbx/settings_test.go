@@ -71,6 +71,7 @@ func TestSettingsDefaults(t *testing.T) {
 		Port:      7374,
 		Bind:      "127.0.0.1",
 		LogFormat: "text",
+		Authority: "host-key",
 		Limits:    relay.DefaultLimits(),
 	}
 	if err != nil || s != want {
@@ -182,6 +183,10 @@ func TestSettingsRefused(t *testing.T) {
 		{settingsCase{name: "hexadecimal", env: map[string]string{"MBX_RELAY_PORT": "0x10"}}, `MBX_RELAY_PORT is "0x10"`},
 		{settingsCase{name: "too large for an integer", env: map[string]string{"MBX_RELAY_LIMIT_POLLS": "99999999999999999999"}}, "MBX_RELAY_LIMIT_POLLS is"},
 		{settingsCase{name: "limit in the file", file: "limits:\n  max_batch: 0"}, `limits.max_batch in $STORE/agentmbx.yaml is "0": want 1 to 10000`},
+		{settingsCase{name: "mistyped limit", env: map[string]string{"MBX_RELAY_LIMIT_MAXBATCH": "1"}}, `"MBX_RELAY_LIMIT_MAXBATCH" is no setting`},
+		{settingsCase{name: "a setting of no version", env: map[string]string{"MBX_RELAY_OPEN": "no"}}, `"MBX_RELAY_OPEN" is no setting`},
+		{settingsCase{name: "an authority that is not built", env: map[string]string{"MBX_RELAY_AUTHORITY": "jwks"}}, `MBX_RELAY_AUTHORITY is "jwks": want host-key`},
+		{settingsCase{name: "a folder as the file", args: []string{"--config", "/"}}, "/ is not a file"},
 		{settingsCase{name: "retention", env: map[string]string{"MBX_RELAY_RETENTION_DAYS": "0"}}, `MBX_RELAY_RETENTION_DAYS is "0": want 1 to 3650`},
 		{settingsCase{name: "proxy", env: map[string]string{"MBX_RELAY_TRUST_PROXY": "nginx"}}, `MBX_RELAY_TRUST_PROXY is "nginx": want xff, cloudflare or real-ip`},
 		{settingsCase{name: "bind with a port", args: []string{"--bind", "127.0.0.1:80"}}, `--bind is "127.0.0.1:80"`},

@@ -55,6 +55,7 @@ func (c *call) fail(err error) {
 		c.answerError(statuses[refusal.Kind], refusal.Code, refusal.Text, refusal.At)
 	case errors.Is(err, context.Canceled) && c.ctx.Err() != nil:
 		// Seen by nobody, save for a client that closed only its sending half.
+		c.gone = true
 		c.answerError(errGone.status, errGone.code, errGone.text, nil)
 	default:
 		c.log.Error("request failed", "id", c.id, "method", c.r.Method, "path", c.logPath(), "err", err)

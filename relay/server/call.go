@@ -38,6 +38,7 @@ type call struct {
 
 	status int  // of the answer, 0 before it
 	cut    bool // the answer could not be sent to its end
+	gone   bool // the client went away: no news for the log
 }
 
 // serveHTTP runs a request through its endpoint, and sees to it that there is
@@ -89,7 +90,7 @@ func (c *call) panicked(p any) {
 // logLine tells of the request: never its query, body, signature or whole key.
 func (c *call) logLine(took time.Duration) {
 	level := slog.LevelDebug
-	if c.status >= 500 {
+	if c.status >= 500 && !c.gone {
 		level = slog.LevelInfo
 	}
 	if !c.log.Enabled(c.ctx, level) {

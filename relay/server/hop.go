@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/agentmbx/agentmbx/relay"
+	"github.com/agentmbx/agentmbx/relay/wire"
 )
 
 // hopHeaders reads who a request says it is from. A header that is there twice
@@ -48,6 +49,13 @@ func (c *call) hop() error {
 	if err := c.readBody(maxBody); err != nil {
 		return err
 	}
+	// What is signed is made anew from the body, escapes and all, and may be six
+	// times its size: it has a share of its own.
+	held, err := c.payloads.take(c.ctx, int64(wire.HopPayloadSize(c.r.Method, c.signedPath(), hop.TS, c.body)))
+	if err != nil {
+		return err
+	}
+	defer c.payloads.Release(held)
 	who, err := c.relay.Verify(candidates, hop, c.r.Method, c.signedPath(), c.body)
 	if err != nil {
 		return err

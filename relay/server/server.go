@@ -41,7 +41,10 @@ type Times struct {
 	Stop   time.Duration // for requests to end when the server stops; 5 s
 }
 
-const maxHeaderBytes = 16 << 10
+const (
+	maxHeaderBytes = 16 << 10
+	maxPayloads    = 64 << 20 // bytes of signed payloads at once
+)
 
 func (t Times) withDefaults(trust TrustMode) Times {
 	idle := 5 * time.Second
@@ -73,6 +76,8 @@ type Server struct {
 	ids    requestIDs
 	bodies *bodies
 	pages  *share
+
+	payloads *share // of hops being verified
 }
 
 // New makes a server.
@@ -90,6 +95,8 @@ func New(o Options) *Server {
 		ids:    newRequestIDs(),
 		bodies: newBodies(newShare(l.BodyBytesInFlight, times.Share)),
 		pages:  newShare(l.BodyBytesInFlight, times.Share),
+
+		payloads: newShare(maxPayloads, times.Share),
 	}
 }
 
@@ -108,7 +115,9 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		WriteTimeout:      s.times.Write, // renewed for each answer; here it covers what net/http itself answers
 		IdleTimeout:       s.times.Idle,
 		MaxHeaderBytes:    maxHeaderBytes,
-		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+
+		DisableGeneralOptionsHandler: true, // OPTIONS * is a path like any other
+		ErrorLog:                     slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- hs.Serve(l) }()

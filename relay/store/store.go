@@ -23,6 +23,9 @@ var (
 	// ErrUnknownOutcome: the commit may or may not have taken place. The
 	// caller's own retry finds out, since every write here is idempotent.
 	ErrUnknownOutcome = errors.New("the outcome of the commit is unknown")
+	// ErrGone: the store was moved away or replaced under the process that has
+	// it. Nothing was stored, and nothing will be.
+	ErrGone = errors.New("the store was moved or deleted while it was open; stop the relay and put the store back")
 	// ErrClosed: the store was closed before the call was taken up.
 	ErrClosed = errors.New("the store is closed")
 	// ErrNameTaken: another live host of the same proven account has the name.

@@ -98,6 +98,32 @@ func appendEscaped(dst, s []byte) []byte {
 	return dst
 }
 
+// escapedLen is how much appendEscaped appends.
+func escapedLen(s []byte) (n int) {
+	for i := 0; i < len(s); {
+		plain := plainPrefix(s[i:])
+		n += plain
+		if i += plain; i == len(s) {
+			break
+		}
+		switch ch := s[i]; {
+		case ch >= 0x80:
+			size, ok := runeAt(s[i:])
+			if i += size; !ok {
+				size = len("\uFFFD")
+			}
+			n += size
+			continue
+		case ch == '"' || ch == '\\' || ch == '\b' || ch == '\t' || ch == '\n' || ch == '\f' || ch == '\r':
+			n += 2
+		default:
+			n += 6
+		}
+		i++
+	}
+	return n
+}
+
 // runeAt measures the rune at the start of s, which does not begin with ASCII.
 // Where there is none, size is that of the maximal subpart (Unicode §3.9): the
 // bytes that began a valid sequence, at least one.

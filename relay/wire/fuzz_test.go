@@ -486,3 +486,20 @@ func checkRecordError(t *testing.T, err error) {
 		t.Errorf("got %v; want ErrMalformed or ErrBadSignature", err)
 	}
 }
+
+// FuzzHopPayload: what is signed is canonical, and as long as it was said to be.
+func FuzzHopPayload(f *testing.F) {
+	for _, doc := range documents(f) {
+		f.Add("POST", "/v2/relay/items", "1790000000000", doc)
+	}
+	f.Add("POST", "/v2/relay/items", "1", []byte("\x00\x01\t\"\\\xff\xed\xa0\x80é\u2028"))
+	f.Fuzz(func(t *testing.T, method, path, ts string, body []byte) {
+		p := wire.HopPayload(method, path, ts, body)
+		if n := wire.HopPayloadSize(method, path, ts, body); n != len(p) {
+			t.Errorf("size: got %d; want %d", n, len(p))
+		}
+		if c, err := wire.Canonical(p); err != nil || string(c) != string(p) {
+			t.Errorf("got %q, canonical %q, %v; want it canonical", p, c, err)
+		}
+	})
+}

@@ -24,8 +24,7 @@ var ErrHopTime = errors.New("hop time refused")
 // the four of them joined by colons. The body is taken as text; what is not
 // UTF-8 counts as U+FFFD.
 func HopPayload(method, path, ts string, body []byte) []byte {
-	size := len(body) + len(body)/8 + 2*(len(method)+len(path)+len(ts)) + 64
-	b := make([]byte, 0, size)
+	b := make([]byte, 0, HopPayloadSize(method, path, ts, body))
 	b = append(b, `{"body":"`...)
 	b = appendEscaped(b, []byte(method))
 	b = append(b, ':')
@@ -41,6 +40,13 @@ func HopPayload(method, path, ts string, body []byte) []byte {
 	b = append(b, `,"ts":`...)
 	b = AppendString(b, ts)
 	return append(b, '}')
+}
+
+// HopPayloadSize is the length of HopPayload: up to six times that of a body of
+// control characters, so that whoever makes many knows what they cost.
+func HopPayloadSize(method, path, ts string, body []byte) int {
+	return escapedLen(body) + 2*(escapedLen([]byte(method))+escapedLen([]byte(path))+escapedLen([]byte(ts))) +
+		len(`{"body":":::","method":"","path":"","ts":""}`)
 }
 
 // SignHop signs a request to a relay at the time now. path carries the query

@@ -41,25 +41,23 @@ type statement interface {
 // written: in a connection's address they would come after it. Pages of 8 KiB
 // hold two envelopes each and halve the writes of a batch; the next size costs
 // single items more than it saves.
-var newStore = []string{"PRAGMA page_size = 8192", "PRAGMA auto_vacuum = incremental", "PRAGMA journal_mode = wal"}
+var newStore = []string{fmt.Sprintf("PRAGMA page_size = %d", pageSize), "PRAGMA auto_vacuum = incremental", "PRAGMA journal_mode = wal"}
+
+const pageSize = 8192
 
 // Connection pragmas go into the address: one sent later would reach only the
 // connection it was sent on.
-var (
-	writerPragmas = []string{
+func writerPragmas(logPages int64) []string {
+	return []string{
 		"journal_mode(wal)", "synchronous(full)", "busy_timeout(5000)",
 		"foreign_keys(on)", "trusted_schema(off)", "temp_store(memory)", "cache_size(-16384)",
-		fmt.Sprintf("journal_size_limit(%d)", walKeepBytes), fmt.Sprintf("wal_autocheckpoint(%d)", walCheckpointPages),
+		fmt.Sprintf("journal_size_limit(%d)", 2*logPages*pageSize), fmt.Sprintf("wal_autocheckpoint(%d)", logPages),
 	}
-	readerPragmas = []string{
-		"query_only(on)", "busy_timeout(5000)", "trusted_schema(off)", "temp_store(memory)", "cache_size(-4096)",
-	}
-)
+}
 
-const (
-	walCheckpointPages = 2000     // 16 MiB: hot pages are copied back once, not every few commits
-	walKeepBytes       = 32 << 20 // what a checkpoint leaves of a log that grew
-)
+func readerPragmas() []string {
+	return []string{"query_only(on)", "busy_timeout(5000)", "trusted_schema(off)", "temp_store(memory)", "cache_size(-4096)"}
+}
 
 // address is the file URI of a database. Only a URI can be opened read-only:
 // with a plain path the driver ignores mode=ro and creates the file.

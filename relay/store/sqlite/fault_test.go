@@ -40,7 +40,7 @@ func openStill(t *testing.T, o Options) *Store {
 	still := &Store{
 		dir: s.dir, path: s.path, lock: s.lock, log: s.log, space: s.space, seqNow: s.seqNow, fault: s.fault,
 		calls: make(chan *call, 64), closing: make(chan struct{}), written: make(chan struct{}),
-		w: s.w, tx: s.tx, readers: s.readers, opened: s.opened,
+		w: s.w, tx: s.tx, readers: s.readers, opened: s.opened, file: s.file,
 	}
 	close(still.written)
 	t.Cleanup(func() { checkedClose(t, still) })

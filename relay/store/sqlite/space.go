@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -24,8 +25,22 @@ type space struct {
 
 const (
 	mostKept    = 32 << 20 // below so much room new mail is refused, or a tenth of a small device
-	mostReserve = 8 << 20  // the reserve file, or a fortieth of a small device
+	mostReserve = 16 << 20 // the reserve file, or a twentieth of a small device
 )
+
+func kept(size int64) int64 { return min(mostKept, size/10) }
+
+func reserve(size int64) int64 { return min(mostReserve, size/20) }
+
+// logPages is how long the log may grow before it is folded into the database:
+// half the reserve, so that the reserve is room enough to fold it.
+func (s *space) logPages() int64 {
+	_, size, err := s.free(s.dir)
+	if err != nil {
+		size = 0
+	}
+	return max(reserve(size)/2/pageSize, 64)
+}
 
 func newSpace(dir string, measure func(string) (int64, int64, error), log *slog.Logger) *space {
 	if measure == nil {
@@ -42,14 +57,15 @@ func statfs(dir string) (free, size int64, err error) {
 	return int64(st.Bavail) * int64(st.Bsize), int64(st.Blocks) * int64(st.Bsize), nil
 }
 
-// room reports whether new mail may be stored. It costs one system call; the
-// writer asks once a group.
-func (s *space) room() bool {
+// headroom is how much new mail one group may take, 0 when it is refused: no
+// more than leaves half of what is kept. It costs one system call; the writer
+// asks once a group.
+func (s *space) headroom() int64 {
 	free, size, err := s.free(s.dir)
 	if err != nil {
-		return true // the write itself will tell
+		return math.MaxInt64 // the write itself will tell
 	}
-	kept := min(int64(mostKept), size/10)
+	kept := kept(size)
 	switch low := s.low.Load(); {
 	case !low && free < kept:
 		s.low.Store(true)
@@ -59,8 +75,14 @@ func (s *space) room() bool {
 		s.keepReserve()
 		s.log.Info("there is room again: new mail is taken", "dir", s.dir, "free_bytes", free)
 	}
-	return !s.low.Load()
+	if s.low.Load() {
+		return 0
+	}
+	return free - kept/2
 }
+
+// room reports whether there is any for new mail.
+func (s *space) room() bool { return s.headroom() > 0 }
 
 func (s *space) free(dir string) (free, size int64, err error) { return s.measure(dir) }
 
@@ -101,7 +123,7 @@ func (s *space) keepReserve() {
 	if err != nil {
 		return
 	}
-	want := min(int64(mostReserve), size/40)
+	want := reserve(size)
 	if st, err := os.Lstat(s.reserve); err == nil && st.Size() >= want {
 		return
 	}

@@ -52,6 +52,7 @@ type Options struct {
 // Store is the SQLite backend of store.Store.
 type Store struct {
 	dir, path string
+	file      os.FileInfo // of the database as it was opened
 	lock      *lock
 	log       *slog.Logger
 	space     *space
@@ -70,6 +71,7 @@ type Store struct {
 	crowd  int         // how many callers to expect in a group
 	pause  *time.Timer // of nextCall
 	folded bool        // the log was folded since room became scarce
+	unfold bool        // it is not to be folded by a commit
 
 	readers chan *viewer
 	opened  int // how many readers there are, in use or not
@@ -129,7 +131,10 @@ func (s *Store) open(o Options) error {
 	if err := refuseForeign(s.path); err != nil {
 		return err
 	}
-	if s.w, err = openConn(s.path, "rw", writerPragmas); err != nil {
+	if s.w, err = openConn(s.path, "rw", writerPragmas(s.space.logPages())); err != nil {
+		return err
+	}
+	if s.file, err = os.Stat(s.path); err != nil {
 		return err
 	}
 	if err := checkVersion(s.w); err != nil {
@@ -139,9 +144,9 @@ func (s *Store) open(o Options) error {
 		return plain(err, s.path)
 	}
 	s.w.fault = s.fault
-	s.tx = newTx(s.w, s.space.room, s.seqNow)
+	s.tx = newTx(s.w, s.space.headroom, s.seqNow)
 	for range readerConns {
-		r, err := openConn(s.path, "ro", readerPragmas)
+		r, err := openConn(s.path, "ro", readerPragmas())
 		if err != nil {
 			return err
 		}
@@ -174,8 +179,14 @@ func noStore(dir string) error {
 // can only be settled before the first page is written.
 func (s *Store) create(o Options) (isNew bool, err error) {
 	exists, err := Exists(s.dir)
-	if err != nil || exists {
+	if err != nil {
 		return false, err
+	}
+	if exists {
+		for _, suffix := range []string{"", "-wal", "-shm"} { // copied back by hand, perhaps
+			_ = os.Chmod(s.path+suffix, 0o600) // someone else's file will say so when it is opened
+		}
+		return false, nil
 	}
 	if (o.Key == wire.PublicKey{}) {
 		return false, noStore(s.dir)
@@ -199,8 +210,19 @@ func (s *Store) create(o Options) (isNew bool, err error) {
 	return true, plain(errors.Join(err, c.close()), s.path)
 }
 
-// prepareDir makes the folder, or tightens one that is ours to tighten: an
-// empty one, or one that already holds a store.
+// onlyOurs reports whether nothing stands in a folder but what a relay puts
+// there before its store.
+func onlyOurs(entries []os.DirEntry) bool {
+	for _, e := range entries {
+		if name := e.Name(); name != "relay.key" && name != "relay.lock" && name != "agentmbx.yaml" && name != "lost+found" {
+			return false
+		}
+	}
+	return true
+}
+
+// prepareDir makes the folder, or tightens one that is ours to tighten: one
+// that holds a store, or nothing that is not ours.
 func prepareDir(dir string, create bool) error {
 	ours, err := Exists(dir)
 	if err == nil && !ours && !create {
@@ -220,7 +242,7 @@ func prepareDir(dir string, create bool) error {
 	if err != nil {
 		return err
 	}
-	if (ours || len(entries) == 0) && st.Mode().Perm()&0o077 != 0 {
+	if (ours || onlyOurs(entries)) && st.Mode().Perm()&0o077 != 0 {
 		_ = os.Chmod(dir, 0o700) // a folder of someone else's stays as it is; the files in it are 0600
 	}
 	return nil

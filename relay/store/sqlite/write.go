@@ -18,8 +18,8 @@ type tx struct {
 	counters *counters
 	hosts    map[wire.PublicKey]host // enrolments read or written in this group
 	info     *store.Info             // likewise
-	room     func() bool             // is there room for new mail? asked once a group
-	roomy    *bool
+	room     func() int64            // the bytes that new mail may take, asked once a group
+	left     *int64                  // of them
 	seqNow   func() int64
 }
 
@@ -29,7 +29,7 @@ type host struct {
 	err error
 }
 
-func newTx(c *conn, room func() bool, seqNow func() int64) *tx {
+func newTx(c *conn, room func() int64, seqNow func() int64) *tx {
 	t := &tx{reader: reader{c}, room: room, seqNow: seqNow}
 	t.counters = newCounters(t.reader)
 	t.hosts = map[wire.PublicKey]host{}
@@ -40,7 +40,7 @@ func newTx(c *conn, room func() bool, seqNow func() int64) *tx {
 func (t *tx) begin() {
 	t.counters.reset()
 	clear(t.hosts)
-	t.info, t.roomy = nil, nil
+	t.info, t.left = nil, nil
 }
 
 // back takes back what the closure at hand left in memory.
@@ -246,15 +246,25 @@ func (t *tx) takeSeq(target wire.PublicKey) (int64, error) {
 }
 
 func (t *tx) Room() bool {
-	if t.roomy == nil {
-		roomy := t.room()
-		t.roomy = &roomy
+	return t.take(0)
+}
+
+// take claims room for n bytes of mail.
+func (t *tx) take(n int64) bool {
+	if t.left == nil {
+		left := t.room()
+		t.left = &left
 	}
-	return *t.roomy
+	// Twice: what is written to the log is there until it is folded.
+	if need := 2*n + pageSize; need > *t.left {
+		return false
+	}
+	*t.left -= 2 * n
+	return true
 }
 
 func (t *tx) Insert(it store.Item) (int64, error) {
-	if it.Kind != store.KindExpired && !t.Room() {
+	if it.Kind != store.KindExpired && !t.take(int64(len(it.Wire))) {
 		return 0, store.ErrFull
 	}
 	seq, err := t.takeSeq(it.Target)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"runtime/debug"
 	"time"
 
@@ -110,18 +111,40 @@ func (s *Store) serve(first *call) {
 	}
 }
 
-// foldWhenLow folds the log into the database once when room becomes scarce,
-// while there is still room for it: left to itself it would happen in the
-// middle of an ack, in the reserve.
+// foldWhenLow folds the log into the database when room becomes scarce, while
+// there is still enough for it: at once the log's own space serves what comes,
+// acks above all. Without enough room half a fold would take what acks need,
+// so that commits are kept from trying.
 func (s *Store) foldWhenLow() {
-	low := s.space.low.Load()
-	if low && !s.folded && s.w != nil {
+	if s.w == nil || !s.space.low.Load() && !s.folded && !s.unfold {
+		return
+	}
+	if !s.space.low.Load() {
+		s.folded = false
+	} else if !s.folded {
 		if z, err := s.Size(context.Background()); err == nil && z.Free > z.Log { // it takes at most the log's size
-			_ = s.w.query(func(row) error { return nil }, "PRAGMA wal_checkpoint(PASSIVE)") // what fails now is tried by a commit
-			s.w.failed = nil
+			s.folded = s.fold()
 		}
 	}
-	s.folded = low
+	if unfold := s.space.low.Load() && !s.folded; unfold != s.unfold {
+		pages := s.space.logPages()
+		if unfold {
+			pages = 0
+		}
+		_ = s.w.query(func(row) error { return nil }, fmt.Sprintf("PRAGMA wal_autocheckpoint = %d", pages)) // no I/O: it cannot fail
+		s.unfold = unfold
+	}
+	s.w.failed = nil
+}
+
+// fold copies the log back and reports whether all of it was.
+func (s *Store) fold() (all bool) {
+	_ = s.w.query(func(r row) error {
+		all = r.int(0) == 0 && r.int(1) == r.int(2)
+		return nil
+	}, "PRAGMA wal_checkpoint(PASSIVE)") // what fails is tried again after the next group
+	s.w.failed = nil
+	return all
 }
 
 // group runs first, and whoever joins meanwhile, in one transaction. The error
@@ -200,7 +223,12 @@ func (s *Store) rerun(calls []*call) error {
 	return s.commit()
 }
 
+// begin opens a group's transaction. A file that was deleted or replaced takes
+// writes as if nothing were, and loses them: that much is looked at first.
 func (s *Store) begin() error {
+	if now, err := os.Stat(s.path); err != nil || !os.SameFile(now, s.file) {
+		return store.ErrGone
+	}
 	s.w.failed = nil
 	s.tx.begin()
 	_, err := s.w.exec("BEGIN IMMEDIATE")
@@ -285,12 +313,13 @@ func (s *Store) reopen() error {
 		_ = s.w.close() // it is being given up; what it holds is rolled back
 		s.w = nil
 	}
-	w, err := openConn(s.path, "rw", writerPragmas)
+	w, err := openConn(s.path, "rw", writerPragmas(s.space.logPages()))
 	if err != nil {
 		return err
 	}
 	w.fault = s.fault
-	s.w, s.tx = w, newTx(w, s.space.room, s.seqNow)
+	s.unfold = false
+	s.w, s.tx = w, newTx(w, s.space.headroom, s.seqNow)
 	return nil
 }
 
