@@ -586,6 +586,6 @@ func (b *bench) idlePolls(ctx context.Context) error {
 	b.add(line{fmt.Sprintf("processor, %d open long polls", b.polls), fmt.Sprintf("%.2f %% of a core over %s", 100*(after-before).Seconds()/took.Seconds(), took.Round(time.Second)),
 		"", "", "< 1 %", "the heartbeat"})
 	b.add(line{fmt.Sprintf("memory, %d open long polls", b.polls), fmt.Sprintf("%d MiB, at most %d MiB (%d MiB before)", now/mib, most/mib, memBefore/mib),
-		"", "", "", fmt.Sprintf("%d KiB a connection: net/http's buffers and the stack that SQLite grew", (now-memBefore)>>10/int64(b.polls))})
+		"", "", "", fmt.Sprintf("%d KiB a connection: net/http's buffers and the stacks of its two goroutines", (now-memBefore)>>10/int64(b.polls))})
 	return nil
 }

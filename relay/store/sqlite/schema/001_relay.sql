@@ -94,7 +94,9 @@ CREATE TABLE dedup (
 	PRIMARY KEY (sender_pubkey, item_id, target_pubkey)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX dedup_age ON dedup (accepted_at);
-CREATE INDEX dedup_target ON dedup (target_pubkey); -- read by rotations
+-- Read by rotations. With seq in it every queue grows at one end: a page a queue
+-- is written for a group, not a page an item.
+CREATE INDEX dedup_target ON dedup (target_pubkey, seq);
 
 CREATE TABLE seqs (
 	target_pubkey BLOB PRIMARY KEY CHECK (length(target_pubkey) = 32),
