@@ -135,7 +135,7 @@ func TestForeignFolderKeepsItsMode(t *testing.T) {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Mkdir(filepath.Join(dir, "lost+found"), 0o700); err != nil {
+	if err := os.Mkdir(filepath.Join(dir, "someone-elses"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	mustOpen(t, testOptions(dir))
