@@ -187,6 +187,9 @@ func runStatus(ctx context.Context, e env, s Settings, asJSON bool) error {
 	case err != nil:
 		return err
 	case !f.Running:
+		if h, held, err := sqlite.ReadHolder(s.StoreDir); err == nil && held {
+			return unhealthy(fmt.Errorf("a process has the store but does not answer on its socket: %s; it may be starting, or its admin.sock was removed", h))
+		}
 		return unhealthy(fmt.Errorf("%w: %s; start one with: agentmbx relay serve --store-dir %s", api.ErrNotRunning, s.StoreDir, s.StoreDir))
 	case !f.Healthy:
 		return unhealthy(errors.New(f.Relay.Problems[0]))

@@ -328,6 +328,19 @@ func TestLockFileRemoved(t *testing.T) {
 	}
 }
 
+// A relay whose socket was removed is no relay that is not there.
+func TestStatusWithoutSocket(t *testing.T) {
+	dir := t.TempDir()
+	p := serve(t, dir)
+	if err := os.Remove(filepath.Join(dir, "admin.sock")); err != nil {
+		t.Fatal(err)
+	}
+	code, _, errw := command(t, nil, "relay", "status", "--store-dir", dir)
+	if code != 5 || !strings.Contains(errw, fmt.Sprintf("pid %d", p.cmd.Process.Pid)) {
+		t.Errorf("got code %d, %q; want 5 and the process", code, errw)
+	}
+}
+
 // What a relay cannot keep it does not accept: not into a store that was
 // deleted or replaced under it.
 func TestStoreTakenAway(t *testing.T) {

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"fmt"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -18,17 +17,6 @@ const (
 	TrustCloudflare TrustMode = "cloudflare" // CF-Connecting-IP
 	TrustRealIP     TrustMode = "real-ip"    // X-Real-IP, as Railway's edge sets it
 )
-
-// ParseTrustMode reads the setting: a mode, or 1 for xff.
-func ParseTrustMode(s string) (TrustMode, error) {
-	switch m := TrustMode(s); m {
-	case TrustNone, TrustXFF, TrustCloudflare, TrustRealIP:
-		return m, nil
-	case "1":
-		return TrustXFF, nil
-	}
-	return TrustNone, fmt.Errorf("trust-proxy is %q, must be xff (or 1), cloudflare or real-ip", s)
-}
 
 // clientAddr is the address that a call is counted under: an IPv4 address or
 // an IPv6 /64, which is the least that one client is given. A header that is

@@ -53,19 +53,6 @@ func TestClientAddr(t *testing.T) {
 	}
 }
 
-func TestParseTrustMode(t *testing.T) {
-	for s, want := range map[string]TrustMode{"": TrustNone, "1": TrustXFF, "xff": TrustXFF, "cloudflare": TrustCloudflare, "real-ip": TrustRealIP} {
-		if got, err := ParseTrustMode(s); got != want || err != nil {
-			t.Errorf("%q: got %q, %v; want %q", s, got, err, want)
-		}
-	}
-	for _, s := range []string{"XFF", "0", "true", "x"} {
-		if _, err := ParseTrustMode(s); err == nil {
-			t.Errorf("%q: got no error", s)
-		}
-	}
-}
-
 func FuzzClientAddr(f *testing.F) {
 	for _, s := range []string{"1.2.3.4", "[::1]:80", "a, b", "fe80::1%eth0", "::ffff:1.2.3.4", "[1.2.3.4]:1"} {
 		f.Add(s, "xff", s)
