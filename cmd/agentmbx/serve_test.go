@@ -456,3 +456,38 @@ func TestHopsOfHostileBodies(t *testing.T) {
 		t.Errorf("got a peak of %d MiB; want at most 400", kb>>10)
 	}
 }
+
+// A second signal does not wait for what the first is waiting for.
+func TestSecondSignalEndsAtOnce(t *testing.T) {
+	p := serve(t, t.TempDir())
+	host := newClient("host")
+	host.enrol(t, p.url)
+	addr := strings.TrimPrefix(p.url, "http://")
+	c, err := net.Dial("tcp", addr) // a body that does not come holds the stop
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ts, sig := wire.SignHop(host.Key, "POST", "/v2/relay/ack", nil, time.Now())
+	fmt.Fprintf(c, "POST /v2/relay/ack HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n%s: %s\r\n%s: %s\r\n%s: %s\r\n\r\n",
+		wire.HeaderKey, host.Pub(), wire.HeaderTS, ts, wire.HeaderSig, sig)
+	if code, err := host.call(p.url, "GET", "/healthz", nil, nil); err != nil || code != 200 {
+		t.Fatalf("healthz: got %d, %v; want 200", code, err)
+	}
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the port is closed", func() bool {
+		c, err := net.Dial("tcp", addr)
+		if err == nil {
+			c.Close()
+		}
+		return err != nil
+	})
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if code := p.wait(); code != -1 {
+		t.Errorf("got exit code %d; want the end by the signal itself\n%s", code, p.stderr)
+	}
+}
