@@ -36,7 +36,7 @@ func binary(t *testing.T) string {
 			return
 		}
 		build.path = filepath.Join(dir, "agentmbx")
-		cmd := exec.Command("go", "build", "-o", build.path, ".")
+		cmd := exec.Command("go", "build", "-buildvcs=false", "-o", build.path, ".")
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			build.err = fmt.Errorf("go build: %w\n%s", err, out)
