@@ -203,6 +203,8 @@ type Reader interface {
 	EncKey(host wire.PublicKey) (EncKey, error)
 	EncAd(host wire.PublicKey) (EncAd, error)
 
+	// Dedup finds an item by the keys given, or by those they were rotated
+	// from, some rotations back; what stands under the keys given comes first.
 	Dedup(sender wire.PublicKey, itemID string, target wire.PublicKey) (Dedup, error)
 	// Head is the last seq allocated for target, Acked the last one it
 	// acknowledged; both are 0 before the first.
@@ -259,9 +261,10 @@ type Tx interface {
 	Drop(Item) error
 	// Forget removes those of the rows that Prunable would still list.
 	Forget(rows []DedupKey, before time.Time) (pruned int64, err error)
-	// Rotate makes New the successor of Old: name, account, queue, sender
-	// list and dedup rows follow (protocol §3), Old is revoked, the record
-	// is kept. It answers how many items moved.
+	// Rotate makes New the successor of Old: name, account, queue and sender
+	// list follow (protocol §3), and so does what Dedup answers; Old is
+	// revoked, the record is kept. It answers how many items moved. It may
+	// cost as much as the queue is long, and no more.
 	Rotate(r Rotation) (moved int64, err error)
 
 	SetEpoch(epoch string) error

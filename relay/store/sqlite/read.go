@@ -1,6 +1,8 @@
 package sqlite
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"time"
 
@@ -121,7 +123,64 @@ func (r reader) EncAd(host wire.PublicKey) (ad store.EncAd, err error) {
 	return ad, found(ok, err)
 }
 
-func (r reader) Dedup(sender wire.PublicKey, itemID string, target wire.PublicKey) (d store.Dedup, err error) {
+// formerKeys is how many rotations back a dedup row is found.
+const formerKeys = 16
+
+func (r reader) Dedup(sender wire.PublicKey, itemID string, target wire.PublicKey) (store.Dedup, error) {
+	return dedup(r, sender, itemID, target, func(k wire.PublicKey) ([]wire.PublicKey, error) { return r.RotatedFrom(k, formerKeys) })
+}
+
+// dedup looks for an item under the keys given, then under those that sender
+// and target had before: a row stays under the key it was made with.
+func dedup(r reader, sender wire.PublicKey, itemID string, target wire.PublicKey,
+	formerly func(wire.PublicKey) ([]wire.PublicKey, error)) (store.Dedup, error) {
+	d, err := r.dedupRow(sender, itemID, target)
+	if !errors.Is(err, store.ErrNotFound) {
+		return d, err
+	}
+	senders, err := formerly(sender)
+	if err != nil {
+		return d, err
+	}
+	targets, err := formerly(target)
+	if err != nil || len(senders)+len(targets) == 0 {
+		return d, cmp.Or(err, store.ErrNotFound)
+	}
+	for _, t := range append([]wire.PublicKey{target}, targets...) {
+		if d, err := r.dedupOf(append([]wire.PublicKey{sender}, senders...), itemID, t); !errors.Is(err, store.ErrNotFound) {
+			return d, err
+		}
+	}
+	return d, store.ErrNotFound
+}
+
+// dedupOf looks for an item of any of these senders.
+func (r reader) dedupOf(senders []wire.PublicKey, itemID string, target wire.PublicKey) (d store.Dedup, err error) {
+	for _, s := range senders {
+		if d, err = r.dedupRow(s, itemID, target); !errors.Is(err, store.ErrNotFound) {
+			return d, err
+		}
+	}
+	return d, store.ErrNotFound
+}
+
+// everyKey lists a host's keys: the one that key was rotated to in the end, and
+// those that led there.
+func (r reader) everyKey(key wire.PublicKey) ([]wire.PublicKey, error) {
+	for range formerKeys {
+		ok, err := r.c.one(func(row row) { key = row.key(0) }, "SELECT new_pubkey FROM rotations WHERE old_pubkey = ?", key)
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			break
+		}
+	}
+	former, err := r.RotatedFrom(key, formerKeys)
+	return append([]wire.PublicKey{key}, former...), err
+}
+
+func (r reader) dedupRow(sender wire.PublicKey, itemID string, target wire.PublicKey) (d store.Dedup, err error) {
 	ok, err := r.c.one(func(row row) { d = store.Dedup{Hash: row.hash(0), Seq: row.int(1), AcceptedAt: row.time(2)} },
 		"SELECT wire_hash, seq, accepted_at FROM dedup WHERE sender_pubkey = ? AND item_id = ? AND target_pubkey = ?",
 		sender, itemID, target)

@@ -9,8 +9,11 @@ import (
 )
 
 // Rotate moves all that a host has from its old key to its new one. The order
-// matters: the old key gives up its name before the new one takes it, and the
-// queue moves before the dedup rows of what is no longer queued.
+// matters: the old key gives up its name before the new one takes it.
+//
+// The dedup rows of what is queued move with it. All others stay under the old
+// key, where Dedup finds them: a busy host has a million, and to rewrite them
+// would keep every other host waiting.
 func (t *tx) Rotate(r store.Rotation) (moved int64, err error) {
 	old, err := t.Enrolment(r.Old)
 	if err != nil {
@@ -35,9 +38,6 @@ func (t *tx) Rotate(r store.Rotation) (moved int64, err error) {
 	if moved, err = t.moveQueue(r.Old, r.New, old.Account, successor.Account); err != nil {
 		return 0, fmt.Errorf("move the queue: %w", err)
 	}
-	if err := t.moveDedup(r.Old, r.New); err != nil {
-		return 0, fmt.Errorf("move the dedup rows: %w", err)
-	}
 	if err := t.moveLists(r.Old, r.New); err != nil {
 		return 0, fmt.Errorf("move the sender lists: %w", err)
 	}
@@ -46,6 +46,7 @@ func (t *tx) Rotate(r store.Rotation) (moved int64, err error) {
 			return 0, err
 		}
 	}
+	clear(t.formerly)
 	_, err = t.c.exec("INSERT OR REPLACE INTO rotations (old_pubkey, new_pubkey, host_name, record, at) VALUES (?, ?, ?, ?, ?)",
 		r.Old, r.New, r.Name, r.Record, r.At)
 	return moved, err
@@ -60,20 +61,26 @@ func (t *tx) moveQueue(from, to wire.PublicKey, fromAccount, toAccount string) (
 		"SELECT "+itemColumns+" FROM items WHERE target_pubkey = ? ORDER BY seq", from); err != nil {
 		return 0, err
 	}
-	rememberedAs := t.senders(from)
+	senders := t.everyKeyOnce()
 	for _, it := range queue {
 		u := store.Usage{Items: 1, Bytes: it.Size}
 		if err := t.counters.charge(from, it.Sender, fromAccount, store.Usage{Items: -1, Bytes: -it.Size}); err != nil {
 			return 0, err
 		}
-		sender, err := rememberedAs(it)
+		keys, err := senders(it.Sender)
 		if err != nil {
 			return 0, err
 		}
-		held, err := t.Dedup(sender, it.ID, to)
+		held, err := t.dedupOf(keys, it.ID, to)
 		both := err == nil
 		if err != nil && !errors.Is(err, store.ErrNotFound) {
 			return 0, err
+		}
+		if both { // the new key's row stands
+			if _, err := t.c.exec("DELETE FROM dedup WHERE sender_pubkey = ? AND item_id = ? AND target_pubkey = ? AND seq = ?",
+				it.Sender, it.ID, from, it.Seq); err != nil {
+				return 0, err
+			}
 		}
 		if both && held.Hash == it.Hash {
 			if _, err := t.c.exec("DELETE FROM items WHERE target_pubkey = ? AND seq = ?", from, it.Seq); err != nil {
@@ -91,7 +98,7 @@ func (t *tx) moveQueue(from, to wire.PublicKey, fromAccount, toAccount string) (
 		}
 		if !both {
 			if _, err := t.c.exec(`UPDATE dedup SET target_pubkey = ?, seq = ?
-				WHERE sender_pubkey = ? AND item_id = ? AND target_pubkey = ? AND seq = ?`, to, seq, sender, it.ID, from, it.Seq); err != nil {
+				WHERE sender_pubkey = ? AND item_id = ? AND target_pubkey = ? AND seq = ?`, to, seq, it.Sender, it.ID, from, it.Seq); err != nil {
 				return 0, err
 			}
 		}
@@ -103,56 +110,18 @@ func (t *tx) moveQueue(from, to wire.PublicKey, fromAccount, toAccount string) (
 	return moved, nil
 }
 
-// senders answers under whose key the dedup row of an item of target stands:
-// the pusher's, or the one it has rotated to since.
-func (t *tx) senders(target wire.PublicKey) func(store.Item) (wire.PublicKey, error) {
-	type place struct {
-		seq  int64
-		id   string
-		hash [32]byte
+// everyKeyOnce is everyKey that asks once about each key.
+func (t *tx) everyKeyOnce() func(wire.PublicKey) ([]wire.PublicKey, error) {
+	known := map[wire.PublicKey][]wire.PublicKey{}
+	return func(k wire.PublicKey) (keys []wire.PublicKey, err error) {
+		if keys, ok := known[k]; ok {
+			return keys, nil
+		}
+		if keys, err = t.everyKey(k); err == nil {
+			known[k] = keys
+		}
+		return keys, err
 	}
-	var rows map[place]wire.PublicKey // read when the first item asks for it
-	return func(it store.Item) (wire.PublicKey, error) {
-		d, err := t.Dedup(it.Sender, it.ID, target)
-		if err == nil && d.Seq == it.Seq {
-			return it.Sender, nil
-		}
-		if err != nil && !errors.Is(err, store.ErrNotFound) {
-			return it.Sender, err
-		}
-		if rows == nil {
-			rows = map[place]wire.PublicKey{}
-			if err := t.c.query(func(r row) error { rows[place{r.int(0), r.text(1), r.hash(2)}] = r.key(3); return nil },
-				"SELECT seq, item_id, wire_hash, sender_pubkey FROM dedup WHERE target_pubkey = ?", target); err != nil {
-				return it.Sender, err
-			}
-		}
-		if k, ok := rows[place{it.Seq, it.ID, it.Hash}]; ok {
-			return k, nil
-		}
-		return it.Sender, nil // it has none: another item of the same id stood in its way
-	}
-}
-
-// moveDedup lets a retry that names the old key, as target or as sender, be
-// recognised under the new one. Where the new key has a row of its own, that
-// row stands.
-func (t *tx) moveDedup(from, to wire.PublicKey) error {
-	for _, q := range []string{
-		"UPDATE OR IGNORE dedup SET target_pubkey = ?2 WHERE target_pubkey = ?1",
-		"DELETE FROM dedup WHERE target_pubkey = ?1",
-		"UPDATE OR IGNORE dedup SET sender_pubkey = ?2 WHERE sender_pubkey = ?1",
-		"DELETE FROM dedup WHERE sender_pubkey = ?1",
-	} {
-		args := []any{from, to}
-		if q[0] == 'D' {
-			args = args[:1]
-		}
-		if _, err := t.c.exec(q, args...); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // moveLists hands the old key's allowlist to the new key, unless that one has

@@ -16,10 +16,11 @@ import (
 type tx struct {
 	reader
 	counters *counters
-	hosts    map[wire.PublicKey]host // enrolments read or written in this group
-	info     *store.Info             // likewise
-	room     func() int64            // the bytes that new mail may take, asked once a group
-	left     *int64                  // of them
+	hosts    map[wire.PublicKey]host             // enrolments read or written in this group
+	info     *store.Info                         // likewise
+	formerly map[wire.PublicKey][]wire.PublicKey // the keys that a key was rotated from, likewise
+	room     func() int64                        // the bytes that new mail may take, asked once a group
+	left     *int64                              // of them
 	seqNow   func() int64
 }
 
@@ -33,6 +34,7 @@ func newTx(c *conn, room func() int64, seqNow func() int64) *tx {
 	t := &tx{reader: reader{c}, room: room, seqNow: seqNow}
 	t.counters = newCounters(t.reader)
 	t.hosts = map[wire.PublicKey]host{}
+	t.formerly = map[wire.PublicKey][]wire.PublicKey{}
 	return t
 }
 
@@ -41,13 +43,28 @@ func (t *tx) begin() {
 	t.counters.reset()
 	clear(t.hosts)
 	t.info, t.left = nil, nil
+	clear(t.formerly)
 }
 
 // back takes back what the closure at hand left in memory.
 func (t *tx) back() {
 	t.counters.back()
 	clear(t.hosts)
+	clear(t.formerly)
 	t.info = nil
+}
+
+func (t *tx) Dedup(sender wire.PublicKey, itemID string, target wire.PublicKey) (store.Dedup, error) {
+	return dedup(t.reader, sender, itemID, target, func(k wire.PublicKey) ([]wire.PublicKey, error) {
+		if keys, ok := t.formerly[k]; ok {
+			return keys, nil
+		}
+		keys, err := t.RotatedFrom(k, formerKeys)
+		if err == nil {
+			t.formerly[k] = keys
+		}
+		return keys, err
+	})
 }
 
 func (t *tx) Info() (store.Info, error) {

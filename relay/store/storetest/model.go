@@ -162,8 +162,12 @@ func (m *model) Accepts(t, s wire.PublicKey) (listed, named bool, _ error) {
 }
 
 func (m *model) Dedup(s wire.PublicKey, id string, t wire.PublicKey) (store.Dedup, error) {
-	d, err := at(m.dedups, store.DedupKey{Sender: s, ItemID: id, Target: t})
-	return d.Dedup, err
+	for _, t := range m.formerly(t) {
+		if d, ok := m.dedupOf(m.formerly(s), id, t); ok {
+			return d.Dedup, nil
+		}
+	}
+	return store.Dedup{}, store.ErrNotFound
 }
 
 // queue is what a target has, in order.
@@ -332,14 +336,12 @@ func (m *model) Rotate(r store.Rotation) (moved int64, _ error) {
 	}
 	for _, it := range m.queue(r.Old) {
 		key := store.DedupKey{Sender: it.Sender, ItemID: it.ID, Target: r.New}
-		mine, remembered := store.DedupKey{}, false
-		for k, d := range m.dedups {
-			if d.of == it {
-				mine, remembered = k, true
-				key.Sender = k.Sender
-			}
+		mine := store.DedupKey{Sender: it.Sender, ItemID: it.ID, Target: r.Old}
+		remembered := m.dedups[mine].of == it
+		theirs, both := m.dedupOf(m.everyKey(it.Sender), it.ID, r.New)
+		if both && remembered {
+			delete(m.dedups, mine)
 		}
-		theirs, both := m.dedups[key]
 		if both && theirs.Hash == it.Hash {
 			m.remove(func(x *mailed) bool { return x == it })
 			continue
@@ -353,8 +355,6 @@ func (m *model) Rotate(r store.Rotation) (moved int64, _ error) {
 			m.dedups[key] = d
 		}
 	}
-	m.rekey(func(k *store.DedupKey) *wire.PublicKey { return &k.Target }, r)
-	m.rekey(func(k *store.DedupKey) *wire.PublicKey { return &k.Sender }, r)
 	if mine, ok := m.lists[r.Old]; ok {
 		if own, ok := m.lists[r.New]; !ok || mine.IAT.After(own.IAT) {
 			mine.Target = r.New
@@ -384,17 +384,29 @@ func (m *model) Rotate(r store.Rotation) (moved int64, _ error) {
 	return moved, nil
 }
 
-// rekey puts the new key for the old into dedup rows; a row that stands there
-// already stays.
-func (m *model) rekey(part func(*store.DedupKey) *wire.PublicKey, r store.Rotation) {
-	for k, d := range maps.Clone(m.dedups) {
-		if *part(&k) != r.Old {
-			continue
+// formerly lists a key and those it was rotated from.
+func (m *model) formerly(key wire.PublicKey) []wire.PublicKey {
+	keys, _ := m.RotatedFrom(key, 16)
+	return append([]wire.PublicKey{key}, keys...)
+}
+
+// everyKey is formerly of the key that a host has now.
+func (m *model) everyKey(key wire.PublicKey) []wire.PublicKey {
+	for range 16 {
+		i := slices.IndexFunc(m.rotations, func(r store.Rotation) bool { return r.Old == key })
+		if i < 0 {
+			break
 		}
-		delete(m.dedups, k)
-		*part(&k) = r.New
-		if _, taken := m.dedups[k]; !taken {
-			m.dedups[k] = d
+		key = m.rotations[i].New
+	}
+	return m.formerly(key)
+}
+
+func (m *model) dedupOf(senders []wire.PublicKey, id string, target wire.PublicKey) (memory, bool) {
+	for _, s := range senders {
+		if d, ok := m.dedups[store.DedupKey{Sender: s, ItemID: id, Target: target}]; ok {
+			return d, true
 		}
 	}
+	return memory{}, false
 }

@@ -147,8 +147,6 @@ var rotationTests = []subtest{
 		want(h, "queue", h.ids(Key("new")), []string{"both", "both"})
 		d, _ := h.dedup(Key("s"), "both", Key("new"))
 		want(h, "dedup seq", d.Seq, 1)
-		_, err := h.dedup(Key("s"), "both", Key("old"))
-		wantErr(h, "dedup under the old key", err, store.ErrNotFound)
 		h.wantUsage("after", []charge{{"queue new", 2, 18}, {"share new s", 2, 18}})
 		h.ack(Key("new"), 2)
 	}},
@@ -163,8 +161,6 @@ var rotationTests = []subtest{
 			if err != nil || d.Seq != seq {
 				h.Errorf("dedup of %s: got %+v, %v; want seq %d", id, d, err, seq)
 			}
-			_, err = h.dedup(Key("old"), id, Key("t"))
-			wantErr(h, "dedup under the old key", err, store.ErrNotFound)
 		}
 		want(h, "queue", h.ids(Key("t")), []string{"2", "2"})
 	}},

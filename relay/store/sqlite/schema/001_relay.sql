@@ -94,9 +94,6 @@ CREATE TABLE dedup (
 	PRIMARY KEY (sender_pubkey, item_id, target_pubkey)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX dedup_age ON dedup (accepted_at);
--- Read by rotations. With seq in it every queue grows at one end: a page a queue
--- is written for a group, not a page an item.
-CREATE INDEX dedup_target ON dedup (target_pubkey, seq);
 
 CREATE TABLE seqs (
 	target_pubkey BLOB PRIMARY KEY CHECK (length(target_pubkey) = 32),
