@@ -62,6 +62,17 @@ func (r *Relay) Pull(ctx context.Context, who Caller, q PullQuery) (Page, error)
 	}
 }
 
+// Waiting tells how many bytes of mail wait for the caller: what a page of them
+// may take, before it is read.
+func (r *Relay) Waiting(ctx context.Context, who Caller) (bytes int64, err error) {
+	err = r.store.View(ctx, func(v store.Reader) error {
+		u, err := v.QueueUsage(who.Key)
+		bytes = u.Bytes
+		return err
+	})
+	return bytes, storeError(err)
+}
+
 // page reads one page. The caller is looked at again: it may have been revoked,
 // denied or rotated away while it waited.
 func (r *Relay) page(ctx context.Context, who Caller, q PullQuery) (p Page, err error) {

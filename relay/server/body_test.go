@@ -205,6 +205,32 @@ func TestClientThatNeverReads(t *testing.T) {
 	r.call(beta, "GET", "/v2/relay/items?after=0&limit=1", nil).is(200)
 }
 
+// One host that pulls again and again and never reads holds its own few pages,
+// and nobody else's.
+func TestPullsThatNobodyReads(t *testing.T) {
+	r := newRig(t, times(server.Times{Write: 5 * time.Second, Share: 20 * time.Millisecond}), noRates,
+		func(s *setup) {
+			s.Listener = func(l net.Listener) net.Listener { return small{l} }
+			s.Limits.BodyBytesInFlight = 5 * cap8
+		})
+	alpha, beta, gamma, delta := r.enrol("alpha"), r.enrol("beta"), r.enrol("gamma"), r.enrol("delta")
+	fill(r, alpha, beta, 20)
+	fill(r, alpha, gamma, 1)
+	for range 40 {
+		c := r.dial()
+		must(0, c.(*net.TCPConn).SetReadBuffer(4096))
+		must(io.WriteString(c, r.rawHead(beta, "GET", "/v2/relay/items?after=0", nil)))
+	}
+	r.eventually("all but four were refused", func() bool {
+		return len(r.logs.find(map[string]string{"msg": "request", "method": "GET", "status": "503"})) == 36
+	})
+	r.call(beta, "GET", "/v2/relay/items?after=0", nil).is(503, "BUSY")
+	for _, target := range []string{"/v2/relay/items?after=0", "/v1/relay/messages?after=0"} {
+		r.call(gamma, "GET", target, nil).is(200)
+		r.call(delta, "GET", target, nil).is(200)
+	}
+}
+
 // fill pushes large mail, without HTTP.
 func fill(r *rig, from, to *wiretest.Host, n int) {
 	r.t.Helper()

@@ -75,7 +75,7 @@ type Server struct {
 	times  Times
 	ids    requestIDs
 	bodies *bodies
-	pages  *share
+	pages  *pages
 
 	payloads *share // of hops being verified
 }
@@ -94,7 +94,7 @@ func New(o Options) *Server {
 		relay: o.Relay, limits: l, trust: o.Trust, log: o.Log, now: o.Now, times: times,
 		ids:    newRequestIDs(),
 		bodies: newBodies(newShare(l.BodyBytesInFlight, times.Share)),
-		pages:  newShare(l.BodyBytesInFlight, times.Share),
+		pages:  newPages(newShare(l.BodyBytesInFlight, times.Share), l.MaxPullBytes),
 
 		payloads: newShare(maxPayloads, times.Share),
 	}

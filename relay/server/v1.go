@@ -45,11 +45,11 @@ func (c *call) pullV1() error {
 		return err
 	}
 	c.releaseBody()
-	held, err := c.pages.take(c.ctx, c.limits.MaxPullBytes)
+	held, err := c.holdPage()
 	if err != nil {
 		return err
 	}
-	defer c.pages.Release(held)
+	defer held.release()
 	p, err := c.relay.PullV1(c.ctx, c.who, after)
 	if err != nil {
 		return err

@@ -102,41 +102,24 @@ func (c *call) pullQuery() (q relay.PullQuery, err error) {
 // client that takes its time holds it. What the page takes of the share is
 // held until done is called, which must be, also after an error.
 func (c *call) readPage(q relay.PullQuery) (p relay.Page, done func(), err error) {
-	var held int64
-	done = func() { c.pages.Release(held) }
-	if held, err = c.pages.take(c.ctx, c.limits.MaxPullBytes); err != nil {
-		return p, done, err
+	held, err := c.holdPage()
+	if err != nil {
+		return p, func() {}, err
 	}
 	now := q
 	now.Wait = 0
 	p, err = c.relay.Pull(c.ctx, c.who, now)
-	if err != nil {
-		return p, done, err
+	if err != nil || len(p.Items) > 0 || q.Wait == 0 {
+		return p, held.fit(p), err
 	}
-	c.keepShare(&held, p)
-	if len(p.Items) > 0 || q.Wait == 0 {
-		return p, done, nil
+	held.release() // a poll must not hold a share while it waits
+	if p, err = c.relay.Pull(c.ctx, c.who, q); err != nil || len(p.Items) == 0 {
+		return p, func() {}, err
 	}
-	if p, err = c.relay.Pull(c.ctx, c.who, q); err != nil {
-		return p, done, err
+	if held, err = c.holdPage(); err != nil {
+		return p, func() {}, err
 	}
-	held, err = c.pages.take(c.ctx, pageBytes(p))
-	return p, done, err
-}
-
-// keepShare gives back what a page did not need.
-func (c *call) keepShare(held *int64, p relay.Page) {
-	if need := pageBytes(p); need < *held {
-		c.pages.Release(*held - need)
-		*held = need
-	}
-}
-
-func pageBytes(p relay.Page) (n int64) {
-	for i := range p.Items {
-		n += p.Items[i].Size
-	}
-	return n
+	return p, held.fit(p), nil
 }
 
 func (p *page) items(pg relay.Page) {

@@ -70,15 +70,23 @@ func (s *space) headroom() int64 {
 	case !low && free < kept:
 		s.low.Store(true)
 		s.log.Error("disk nearly full: new mail is refused until there is room", "dir", s.dir, "free_bytes", free, "needed_bytes", kept)
-	case low && free >= kept+kept/4:
+	case low && free >= kept+kept/4+s.missing(size): // and room for the reserve, which is written after the group
 		s.low.Store(false)
-		s.keepReserve()
 		s.log.Info("there is room again: new mail is taken", "dir", s.dir, "free_bytes", free)
 	}
 	if s.low.Load() {
 		return 0
 	}
-	return free - kept/2
+	return free - s.missing(size) - kept/2
+}
+
+// missing is what the reserve file lacks.
+func (s *space) missing(size int64) int64 {
+	st, err := os.Lstat(s.reserve)
+	if err != nil {
+		return reserve(size)
+	}
+	return max(reserve(size)-st.Size(), 0)
 }
 
 // room reports whether there is any for new mail.
@@ -103,9 +111,8 @@ func (s *space) beforeOpen() {
 }
 
 func (s *space) afterOpen() {
-	if s.room() {
-		s.keepReserve()
-	}
+	_ = s.room() // look, for keepReserve
+	s.keepReserve()
 }
 
 func (s *space) giveReserve() (gave bool) {
@@ -116,18 +123,17 @@ func (s *space) giveReserve() (gave bool) {
 	return err == nil
 }
 
-// keepReserve writes the reserve file anew. It holds real blocks: a file with
+// keepReserve writes the reserve file anew, unless room is scarce. It holds real blocks: a file with
 // holes would give nothing back.
 func (s *space) keepReserve() {
 	_, size, err := s.free(s.dir)
 	if err != nil {
 		return
 	}
-	want := reserve(size)
-	if st, err := os.Lstat(s.reserve); err == nil && st.Size() >= want {
+	if s.low.Load() || s.missing(size) == 0 {
 		return
 	}
-	if err := os.WriteFile(s.reserve, make([]byte, want), 0o600); err != nil {
+	if err := os.WriteFile(s.reserve, make([]byte, reserve(size)), 0o600); err != nil {
 		s.log.Warn("no reserve file: a full disk will need room made by hand", "err", err)
 		s.giveReserve()
 	}

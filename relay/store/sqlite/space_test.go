@@ -450,3 +450,57 @@ func TestNoRoomToOpenIsTold(t *testing.T) {
 	}
 	checkedClose(t, s) // before the disk goes
 }
+
+// Any write is enough to see that the disk has filled or has room, and room
+// that the reserve file takes is none.
+func TestRoomIsSeenByEveryWrite(t *testing.T) {
+	t.Parallel()
+	const size, kept, reserve = 100 << 20, 10 << 20, 5 << 20
+	var free atomic.Int64 // of the device, were there no reserve file
+	free.Store(size)
+	o := testOptions(t.TempDir())
+	path := filepath.Join(o.Dir, reserveName)
+	o.Free = func(string) (int64, int64, error) {
+		if st, err := os.Stat(path); err == nil {
+			return max(free.Load()-st.Size(), 0), size, nil
+		}
+		return free.Load(), size, nil
+	}
+	s := mustOpen(t, o)
+	beat := func() {
+		t.Helper()
+		if err := s.Update(t.Context(), func(tx store.Tx) error { return tx.SetHeartbeat(faultTime) }); err != nil {
+			t.Fatalf("heartbeat: got %v; want nil", err)
+		}
+	}
+	for _, step := range []struct {
+		name string
+		free int64
+		low  bool
+	}{
+		{"full", reserve, true},
+		{"still scarce", reserve + kept, true},
+		{"enough but for the reserve", kept + kept/4 + reserve - 1, true},
+		{"room", kept + kept/4 + 2*reserve, false},
+	} {
+		if step.name == "still scarce" { // the reserve went
+			if err := os.Remove(path); err != nil {
+				t.Fatal(err)
+			}
+		}
+		free.Store(step.free)
+		beat()
+		if z, err := s.Size(t.Context()); err != nil || z.Low != step.low {
+			t.Errorf("%s: got %+v, %v; want low %v", step.name, z, err, step.low)
+		}
+	}
+	beat() // what the group before left to do is done
+	if st, err := os.Stat(path); err != nil || st.Size() != reserve {
+		t.Errorf("reserve: got %v, %v; want it written anew", st, err)
+	}
+	for i := range 3 {
+		if err := s.Update(t.Context(), inserting("a", fmt.Sprint("back-", i))); err != nil {
+			t.Errorf("push %d after it: got %v; want nil", i, err)
+		}
+	}
+}

@@ -252,6 +252,9 @@ func prepareDir(dir string, create bool) error {
 // the system, a bounded step of each. It is a job of a few milliseconds.
 func (s *Store) Maintain(ctx context.Context) error {
 	return s.send(ctx, &call{direct: func(c *conn) error {
+		if !s.space.room() { // the room there is belongs to acks; foldWhenLow does what can be done
+			return nil
+		}
 		for _, q := range []string{"PRAGMA incremental_vacuum(1000)", "PRAGMA wal_checkpoint(PASSIVE)"} {
 			if err := c.query(func(row) error { return nil }, q); err != nil {
 				return plain(err, s.path)

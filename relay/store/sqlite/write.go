@@ -20,7 +20,7 @@ type tx struct {
 	info     *store.Info                         // likewise
 	formerly map[wire.PublicKey][]wire.PublicKey // the keys that a key was rotated from, likewise
 	room     func() int64                        // the bytes that new mail may take, asked once a group
-	left     *int64                              // of them
+	left     int64                               // of them
 	seqNow   func() int64
 }
 
@@ -38,11 +38,13 @@ func newTx(c *conn, room func() int64, seqNow func() int64) *tx {
 	return t
 }
 
-// begin readies t for a new group.
+// begin readies t for a new group. It looks at the room whatever the group
+// will do: a heartbeat is enough to see that the disk has filled, or has room.
 func (t *tx) begin() {
+	t.left = t.room()
 	t.counters.reset()
 	clear(t.hosts)
-	t.info, t.left = nil, nil
+	t.info = nil
 	clear(t.formerly)
 }
 
@@ -268,15 +270,11 @@ func (t *tx) Room() bool {
 
 // take claims room for n bytes of mail.
 func (t *tx) take(n int64) bool {
-	if t.left == nil {
-		left := t.room()
-		t.left = &left
-	}
 	// Twice: what is written to the log is there until it is folded.
-	if need := 2*n + pageSize; need > *t.left {
+	if need := 2*n + pageSize; need > t.left {
 		return false
 	}
-	*t.left -= 2 * n
+	t.left -= 2 * n
 	return true
 }
 

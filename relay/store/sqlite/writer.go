@@ -91,7 +91,7 @@ func (s *Store) serve(first *call) {
 	began := time.Now()
 	group, alone, err := s.group(first, began)
 	switch {
-	case err == nil:
+	case err == nil, errors.Is(err, store.ErrUnknownOutcome):
 	case isFull(err) && s.space.full():
 		// The disk filled up under us and SQLite dropped the transaction. With
 		// the reserve given back, acks have room; new mail is now refused.
@@ -119,8 +119,9 @@ func (s *Store) foldWhenLow() {
 	if s.w == nil || !s.space.low.Load() && !s.folded && !s.unfold {
 		return
 	}
-	if !s.space.low.Load() {
+	if !s.space.low.Load() { // there is room again
 		s.folded = false
+		s.space.keepReserve()
 	} else if !s.folded {
 		if z, err := s.Size(context.Background()); err == nil && z.Free > z.Log { // it takes at most the log's size
 			s.folded = s.fold()
