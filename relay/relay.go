@@ -70,8 +70,8 @@ func New(ctx context.Context, o Options) (*Relay, error) {
 }
 
 // Detached is a relay without its key: for commands that look after a store
-// while no relay runs on it. It can do what needs no signature, and leaves the
-// heartbeat alone.
+// while no relay runs on it. It can do what needs no signature, and writes no
+// heartbeat by itself.
 func Detached(o Options) *Relay {
 	if o.Now == nil {
 		o.Now = time.Now

@@ -52,10 +52,16 @@ func await(t *testing.T, what string, ok func() bool) {
 // after the first was killed, with the epoch and the mail of the first.
 func TestSecondServeTakesOver(t *testing.T) {
 	dir := t.TempDir()
-	first := serve(t, dir)
+	first := serve(t, dir, "RAILWAY_DEPLOYMENT_ID=dep-1")
 	second, stdout := start(t, dir)
-	await(t, "the second says that it waits for the first", func() bool {
-		return strings.Contains(second.stderr.String(), fmt.Sprintf("pid=%d", first.cmd.Process.Pid))
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the second says that it waits, and for whom", func() bool {
+		said := second.stderr.String()
+		return strings.Contains(said, fmt.Sprintf("pid=%d", first.cmd.Process.Pid)) &&
+			strings.Contains(said, "host="+host) && strings.Contains(said, "deployment=dep-1")
 	})
 	first.kill()
 	killed := time.Now()

@@ -211,6 +211,15 @@ var faultOps = []struct {
 		_, err := tx.Revoke(c.key("s"), faultTime)
 		return errors.Join(err, tx.SetEpoch(c.tag("epoch")), tx.AppendLog(faultTime, c.tag("op"), []byte("{}")))
 	}, false},
+	{"enrol a new host and publish its keys", func(c faultCase, tx store.Tx) error {
+		return errors.Join(tx.PutEnrolment(c.host("fresh", c.tag("acme"))),
+			tx.PutEncKey(c.key("fresh"), c.tag("fresh"), store.EncKey{EncPub: "k", Sig: "s", At: faultTime}),
+			tx.PutEncAd(c.key("fresh"), store.EncAd{Record: []byte("{}"), Sig: "s", At: faultTime}))
+	}, false},
+	{"deny and beat", func(c faultCase, tx store.Tx) error {
+		return errors.Join(tx.AddDenial(store.Denial{HostFP: c.tag("fp"), Reason: "r", Source: "test", AddedAt: faultTime}),
+			tx.SetHeartbeat(faultTime.Add(time.Second)))
+	}, false},
 	{"totals midway", func(c faultCase, tx store.Tx) error {
 		if err := push(tx, c.item("t", "s", "op-1")); err != nil {
 			return err
