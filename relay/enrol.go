@@ -30,7 +30,7 @@ var (
 
 // AllowAddress counts a challenge, enrol or rotate call of a client address.
 func (r *Relay) AllowAddress(addr string) error {
-	if !r.enrols.allow(addr, r.now()) {
+	if !r.enrols.Allow(addr, r.now()) {
 		return errRate
 	}
 	return nil

@@ -57,7 +57,7 @@ type outcome struct {
 // inside the transaction that writes, and accepts are signed after the commit.
 func (r *Relay) Push(ctx context.Context, from Caller, items []wire.PushItem) ([]PushResult, error) {
 	results := make([]PushResult, len(items))
-	if !r.pushes.allow(string(from.Key[:]), r.now()) {
+	if !r.pushes.Allow(string(from.Key[:]), r.now()) {
 		for i, it := range items {
 			results[i] = PushResult{ItemID: it.ID, Status: rejected + "rate"}
 		}

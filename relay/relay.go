@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/agentmbx/agentmbx/relay/ratelimit"
 	"github.com/agentmbx/agentmbx/relay/store"
 	"github.com/agentmbx/agentmbx/relay/wire"
 )
@@ -44,8 +45,8 @@ type Relay struct {
 	clock     func() time.Time
 
 	challenges *challenges
-	pushes     *rate // by sender key
-	enrols     *rate // by client address
+	pushes     *ratelimit.Limiter // by sender key
+	enrols     *ratelimit.Limiter // by client address
 	polls      *polls
 
 	started   time.Time
@@ -86,8 +87,8 @@ func Detached(o Options) *Relay {
 		store: o.Store, version: o.Version, limits: o.Limits,
 		authority: o.Authority, observers: o.Observers, log: o.Log, clock: o.Now,
 		challenges: newChallenges(int(o.Limits.OpenChallenges), o.ChallengeLife),
-		pushes:     newRate(int(o.Limits.PushesPerMinute), int(o.Limits.RateKeys)),
-		enrols:     newRate(int(o.Limits.EnrolPerMinute), int(o.Limits.RateKeys)),
+		pushes:     ratelimit.New(int(o.Limits.PushesPerMinute), int(o.Limits.RateKeys)),
+		enrols:     ratelimit.New(int(o.Limits.EnrolPerMinute), int(o.Limits.RateKeys)),
 		polls:      newPolls(int(o.Limits.PollsPerKey), int(o.Limits.Polls)),
 		started:    o.Now(),
 	}

@@ -28,7 +28,7 @@ func (r *Relay) PushV1(ctx context.Context, from Caller, wires [][]byte) (V1Resu
 	if len(wires) > int(r.limits.MaxBatch) {
 		return r.OverBatchV1(), nil
 	}
-	if !r.pushes.allow(string(from.Key[:]), r.now()) {
+	if !r.pushes.Allow(string(from.Key[:]), r.now()) {
 		return V1Result{Error: "rate limit exceeded"}, nil
 	}
 	ready := make([]prepared, 0, len(wires))

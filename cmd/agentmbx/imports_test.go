@@ -12,18 +12,22 @@ const module = "github.com/agentmbx/agentmbx/"
 // mayImport is the map of docs/architecture.md: what of ours each package may
 // import, tests not counted. A package that is not here may not exist.
 var mayImport = map[string][]string{
-	"cmd/agentmbx":          {"admin", "admin/api", "relay", "relay/authority", "relay/server", "relay/store/sqlite", "relay/wire"},
-	"admin":                 {"relay"},
-	"admin/api":             {"admin", "relay"},
-	"relay":                 {"relay/store", "relay/wire"},
-	"relay/authority":       {"relay"},
-	"relay/server":          {"relay", "relay/store", "relay/wire"},
-	"relay/store":           {"relay/wire"},
-	"relay/store/storetest": {"relay/store", "relay/wire"},
-	"relay/store/sqlite":    {"relay/store", "relay/wire"},
-	"relay/wire":            {},
-	"relay/wire/wiretest":   {"relay/wire"},
-	"relay/bench":           {"relay", "relay/authority", "relay/server", "relay/store", "relay/store/sqlite", "relay/wire", "relay/wire/wiretest"},
+	"cmd/agentmbx":           {"admin", "admin/api", "relay", "relay/authority", "relay/host", "relay/host/lan", "relay/server", "relay/store/sqlite", "relay/wire"},
+	"admin":                  {"relay"},
+	"admin/api":              {"admin", "relay"},
+	"relay":                  {"relay/ratelimit", "relay/store", "relay/wire"},
+	"relay/authority":        {"relay"},
+	"relay/host":             {"relay/host/lan", "relay/host/relayclient", "relay/wire"},
+	"relay/host/lan":         {"relay/ratelimit", "relay/wire"},
+	"relay/host/relayclient": {"relay/wire"},
+	"relay/ratelimit":        {},
+	"relay/server":           {"relay", "relay/store", "relay/wire"},
+	"relay/store":            {"relay/wire"},
+	"relay/store/storetest":  {"relay/store", "relay/wire"},
+	"relay/store/sqlite":     {"relay/store", "relay/wire"},
+	"relay/wire":             {},
+	"relay/wire/wiretest":    {"relay/wire"},
+	"relay/bench":            {"relay", "relay/authority", "relay/server", "relay/store", "relay/store/sqlite", "relay/wire", "relay/wire/wiretest"},
 }
 
 func TestImportsPointOneWay(t *testing.T) {
