@@ -1,7 +1,8 @@
-// Command agentmbx is a relay for agents' mail and its operator's tools.
+// Command agentmbx is a host of agents' mail, a relay between hosts, and their
+// tools.
 //
 // The files here parse a command line, call one service and print what it
-// says; no rule of the relay lives here.
+// says; no rule of a host or a relay lives here.
 package main
 
 import (
@@ -34,7 +35,7 @@ func Main(args []string, in io.Reader, out, errw io.Writer) int {
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	if err != nil {
-		fmt.Fprintln(errw, "agentmbx:", oneLine(err))
+		fmt.Fprintln(errw, "agentmbx:", printable(oneLine(err)))
 	}
 	return exitCode(err)
 }

@@ -19,11 +19,15 @@ func TestMain(m *testing.M) {
 }
 
 // TestScripts runs the real Main in a process of its own, under the scripts of
-// testdata/script. They may say `exits CODE COMMAND...`.
+// testdata/script. They may say `exits CODE COMMAND...` and what
+// host_script_test.go adds. Scripts that prove a situation of the scenarios
+// begin with its letter and number.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
-		Dir:  "testdata/script",
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits},
+		Dir: "testdata/script",
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"exits": exits, "start": startScript, "end": endScript, "until": untilScript, "capture": captureScript,
+		},
 	})
 }
 

@@ -12,11 +12,17 @@ import (
 func newRoot(e env) *cobra.Command {
 	root := newGroup(&cobra.Command{
 		Use:   "agentmbx",
-		Short: "A relay for agents' mail, and its operator's tools",
-		Long:  "agentmbx is a relay for agents' mail, and its operator's tools.\n\n" + exitCodes,
-		Example: `  agentmbx relay serve --store-dir ./data
-  agentmbx relay -h`,
-	}, newRelay(e), newVersion(e))
+		Short: "Mail between agents on different machines, and a relay for it",
+		Long: "agentmbx carries mail between agents on different machines: over the LAN, or over\na relay that sees sealed bodies only. It is a host, and the relay.\n\n" +
+			exitCodes,
+		Example: `  agentmbx init
+  agentmbx send reviewer@studio --subject "Ready" --body "The branch is pushed."
+  agentmbx relay serve --store-dir ./data`,
+	})
+	addGroup(root, "mail", "Mail:", newSend(e), newInbox(e), newRead(e), newAck(e), newSent(e), newMailbox(e))
+	addGroup(root, "host", "This host:", newInit(e), newDaemon(e), newPair(e), newJoin(e), newPeers(e), newDoctor(e), newRotateKey(e), newPrune(e))
+	addGroup(root, "relay", "Relay:", newRelay(e))
+	root.AddCommand(newDemo(e), newVersion(e))
 	root.SetHelpCommand(newHelp())
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SilenceErrors = true // Main prints them
@@ -28,20 +34,30 @@ func newRoot(e env) *cobra.Command {
 	return root
 }
 
-// newRelay builds the commands of a relay's operator.
+// newRelay builds the commands of a host that uses a relay, and those of a
+// relay's operator.
 func newRelay(e env) *cobra.Command {
-	return newGroup(&cobra.Command{
+	cmd := newGroup(&cobra.Command{
 		Use:   "relay",
-		Short: "Run a relay and look after it",
-		Example: `  agentmbx relay serve --store-dir ./data
+		Short: "Use a relay, or run one",
+		Long: `Use a relay, or run one. Using one is a matter of the host in --home; running one
+of the store in --store-dir. A machine may do both, one or neither.`,
+		Example: `  agentmbx relay set https://relay.example --key 1f3a-09bc-77d0-e214
+  agentmbx relay serve --store-dir ./data
   agentmbx relay status --store-dir ./data`,
-	},
-		newServe(e),
-		newStatus(e),
-		newLogCommand(e),
-		newRotateEpoch(e),
-		newKeygen(e),
-	)
+	})
+	addGroup(cmd, "use", "Use a relay, as a host:", newRelaySet(e), newRelayUnset(e), newQuarantine(e))
+	addGroup(cmd, "run", "Run a relay, as its operator:", newServe(e), newStatus(e), newLogCommand(e), newRotateEpoch(e), newKeygen(e))
+	return cmd
+}
+
+// addGroup gives cmd children under a title of their own in its help.
+func addGroup(cmd *cobra.Command, id, title string, children ...*cobra.Command) {
+	cmd.AddGroup(&cobra.Group{ID: id, Title: title})
+	for _, c := range children {
+		c.GroupID = id
+	}
+	cmd.AddCommand(children...)
 }
 
 // newGroup makes cmd a command that only holds others: alone it shows its
