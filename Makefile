@@ -10,10 +10,9 @@ RACE_TIMEOUT    ?= 15m
 TORTURE_TIMEOUT ?= 30m
 
 export CGO_ENABLED = 0
-export MBX_TORTURE_ROUNDS ?= 20
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test race fuzz bench torture lint vet fmt staticcheck check
+.PHONY: help run build test race fuzz bench bench-host torture lint vet fmt staticcheck check
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -34,10 +33,16 @@ race: ## run every test under the race detector (needs a C compiler)
 fuzz: ## fuzz every Fuzz function for FUZZTIME each (default 5s)
 	@GO=$(GO) FUZZTIME=$(FUZZTIME) .ci/fuzz
 
-bench: ## measure a relay
+bench: ## measure a relay, then a host
 	$(GO) run ./relay/bench
+	$(MAKE) bench-host
 
-torture: ## kill and reopen stores, MBX_TORTURE_ROUNDS times (default 20)
+bench-host: ## measure a host: sealing, pushing, draining, its memory
+	$(GO) test -run '^$$' -bench 'Host(Seal|Open|Row)' ./relay/host
+	$(GO) test -run '^$$' -bench 'Host(Push|Drain|Memory)' -benchtime 3x -timeout 30m ./relay/host
+
+torture: export MBX_TORTURE_ROUNDS ?= 20
+torture: ## kill and restart relays and hosts, MBX_TORTURE_ROUNDS times (default 20)
 	$(GO) test -count=1 -run 'Torture|Crash' -timeout $(TORTURE_TIMEOUT) ./cmd/... ./relay/...
 
 vet: ## go vet
