@@ -12,9 +12,6 @@ import (
 	"github.com/agentmbx/agentmbx/relay/host/relayclient"
 )
 
-// ErrTaken is returned when the name or the key of a host to pair is another's.
-var ErrTaken = errTaken
-
 // ErrUnproven is returned by JoinPeer when the host that answered does not know
 // the token: nothing was paired.
 var ErrUnproven = errors.New("the host that answered does not know the token: nothing was paired; someone may be in between")

@@ -148,10 +148,7 @@ func (h *Host) tickLoop(ctx context.Context) error {
 			news = true
 		case <-look.C:
 			n, err := h.db.changes()
-			if err != nil {
-				return err
-			}
-			if n == changes {
+			if err != nil || n == changes { // what is wrong with the database a tick will say
 				continue
 			}
 			changes, news = n, true

@@ -197,10 +197,23 @@ func (e *examiner) checkRotations(t *tx) error {
 			e.warn("rotation", "the relay has not taken this host's new key yet", e.nextPass())
 		}
 	}
-	var names []string
+	var names, refusing []string
 	var oldest int64
-	err := t.each(`SELECT coalesce(p.name, q.fold), min(r.at) FROM rotation_peers q JOIN rotations r ON r.new_key = q.new_key LEFT JOIN peers p ON p.fold = q.fold
-		GROUP BY q.fold ORDER BY q.fold`, nil, func(scan func(...any) error) error {
+	err := t.each("SELECT coalesce(p.name, q.fold), q.refused FROM rotation_peers q LEFT JOIN peers p ON p.fold = q.fold WHERE q.refused <> '' GROUP BY q.fold ORDER BY q.fold", nil,
+		func(scan func(...any) error) error {
+			var name, why string
+			err := scan(&name, &why)
+			refusing = append(refusing, name+" ("+why+")")
+			return err
+		})
+	if err != nil {
+		return err
+	}
+	if len(refusing) > 0 {
+		e.warn("rotation", "this host's new key is refused by "+few(refusing), "pair again: remove the peer on both sides with agentmbx peers remove, then agentmbx pair and join")
+	}
+	err = t.each(`SELECT coalesce(p.name, q.fold), min(r.at) FROM rotation_peers q JOIN rotations r ON r.new_key = q.new_key LEFT JOIN peers p ON p.fold = q.fold
+		WHERE q.refused = '' GROUP BY q.fold ORDER BY q.fold`, nil, func(scan func(...any) error) error {
 		var name string
 		var at int64
 		err := scan(&name, &at)

@@ -208,6 +208,14 @@ var states = []struct {
 		w.pass(49 * time.Hour)
 		alpha.tick()
 	}},
+	{"rotation-refused-by-a-peer", true, func(w *world, alpha *testHost) {
+		beta := w.host("beta")
+		pair(alpha, beta, true)
+		beta.sql("UPDATE peers SET key = zeroblob(32)") // it knows other keys
+		must(alpha.RotateKey(context.Background()))
+		alpha.tick()
+		w.pass(5 * time.Second)
+	}},
 	{"sealing-keys", true, func(w *world, alpha *testHost) {
 		beta, gamma := w.host("beta"), w.host("gamma")
 		pair(alpha, beta, false)

@@ -16,6 +16,7 @@ const (
 	configFile = "config.json"
 	keysFile   = "keys.json"
 	nextKeys   = "keys.next.json" // a rotation that was begun
+	keysLock   = "keys.lock"      // held while keys.json is replaced
 	lockFile   = "daemon.lock"
 )
 

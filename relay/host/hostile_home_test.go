@@ -150,7 +150,7 @@ func TestFlippedBytes(t *testing.T) {
 	home := usedHome(t, w)
 	whole := must(os.ReadFile(filepath.Join(home, dbFile)))
 	failed := 0
-	for seed := range uint64(60) {
+	for seed := range uint64(22) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		data := append([]byte{}, whole...)
 		for range 1 << (seed % 11) { // one byte to a thousand
@@ -314,7 +314,7 @@ func TestTwoDaemonsOnOneHome(t *testing.T) {
 	same(t, "sent beside it", len(must(alpha.Inbox(context.Background(), "owner", "", true, 10))), 2)
 }
 
-// fill lets a host's database grow no more; it returns what ends that.
+// diskFull lets a host's database grow no more; it returns what ends that.
 func (h *testHost) diskFull() (space func()) {
 	h.w.t.Helper()
 	pragma := func(s string) (n int64) {

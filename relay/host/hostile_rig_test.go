@@ -129,7 +129,7 @@ const (
 	callEnrol   = "POST /v1/relay/enrol"
 )
 
-// on restricts a lie to one call that the relay answered well.
+// lieOn restricts a lie to one call that the relay answered well.
 func lieOn(call string, lie func(c *passing)) func(c *passing) {
 	return func(c *passing) {
 		if c.call == call && c.status == http.StatusOK {
@@ -150,7 +150,7 @@ func (c *passing) change(edit func(m map[string]any)) {
 	c.answer = must(json.Marshal(m))
 }
 
-// page is a page of items as a relay serves it.
+// servedPage is a page of items as a relay serves it.
 type servedPage struct {
 	Epoch string       `json:"epoch"`
 	Head  int64        `json:"head_seq"`
@@ -330,7 +330,7 @@ func (c *cancelling) Close() error {
 	return c.ReadCloser.Close()
 }
 
-// stranger makes a page's item of something that this host never asked for.
+// foreign makes a page's item of something that no push would have let in.
 func foreign(seq int64, kind, id string, sender wire.PublicKey, raw []byte) servedItem {
 	return servedItem{Seq: seq, Kind: kind, ID: id, Sender: sender.String(), Wire: base64.StdEncoding.EncodeToString(raw)}
 }

@@ -93,6 +93,7 @@ type letter struct {
 func (h *Host) offer(ctx context.Context, fold string, rows []row) (sent, failed, rejected int, err error) {
 	var p *peer
 	var letters []letter
+	var unreadable []row
 	err = h.db.read(ctx, func(t *tx) (err error) {
 		if p, err = findPeer(t, fold); err != nil || p == nil {
 			return err
@@ -105,6 +106,10 @@ func (h *Host) offer(ctx context.Context, fold string, rows []row) (sent, failed
 				continue
 			}
 			env, err := loadEnvelope(t, r.msg)
+			if errors.Is(err, errUnreadable) {
+				unreadable = append(unreadable, r)
+				continue
+			}
 			if err != nil {
 				return err
 			}
@@ -112,6 +117,16 @@ func (h *Host) offer(ctx context.Context, fold string, rows []row) (sent, failed
 		}
 		return nil
 	})
+	if err == nil && len(unreadable) > 0 {
+		err = h.db.write(ctx, func(t *tx) error {
+			for _, r := range unreadable {
+				if err := postpone(t, r, errUnreadable.Error()); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
 	if err != nil || len(letters) == 0 || p == nil {
 		return 0, 0, 0, err
 	}
@@ -192,7 +207,7 @@ func (h *Host) takeResults(ctx context.Context, p *peer, letters []letter, resul
 			}
 			if result == resultAccepted || result == resultDuplicate {
 				sent++
-				if err := handedOver(t, l.row); err != nil {
+				if err := end(t, l.msg, l.fold, "settled", "handed-over"); err != nil {
 					return err
 				}
 				continue

@@ -98,21 +98,31 @@ func (h *Host) Mailboxes(ctx context.Context) (boxes []Mailbox, err error) {
 	return boxes, err
 }
 
-// Inbox returns a page of a mailbox, oldest first, after the message of id
-// after ("" from the start); those that are acked only with all. Bodies are
-// left out.
+// Inbox returns a page of a mailbox in the order of arrival, after the message
+// of id after ("" from the start); those that are acked only with all. Bodies
+// are left out. It returns ErrNoMessage when there is no message after.
 func (h *Host) Inbox(ctx context.Context, mailbox, after string, all bool, limit int) (msgs []Message, err error) {
 	if !wire.ValidAgentName(mailbox) {
 		return nil, fmt.Errorf("%q: %w", mailbox, ErrBadName)
 	}
 	msgs = []Message{}
 	err = h.db.read(ctx, func(t *tx) error {
+		var from int64
+		if after != "" {
+			found, err := t.get("SELECT n FROM messages WHERE id = ?", []any{after}, &from)
+			if err == nil && !found {
+				err = fmt.Errorf("%s: %w", printable(after), ErrNoMessage)
+			}
+			if err != nil {
+				return err
+			}
+		}
 		cond := "AND d.state <> 'acked'"
 		if all {
 			cond = ""
 		}
 		return t.each(`SELECT m.id, m.envelope, m.at, d.state, d.note, d.did FROM deliveries d JOIN messages m ON m.id = d.msg
-			WHERE d.mailbox = ? AND d.msg > ? `+cond+` ORDER BY d.msg LIMIT ?`, []any{mailbox, after, limit},
+			WHERE d.mailbox = ? AND d.n > ? `+cond+` ORDER BY d.n LIMIT ?`, []any{mailbox, from, limit},
 			func(scan func(...any) error) error {
 				m := Message{Mailbox: mailbox}
 				var id string
@@ -122,10 +132,10 @@ func (h *Host) Inbox(ctx context.Context, mailbox, after string, all bool, limit
 					return err
 				}
 				m.StoredAt = time.UnixMilli(at).UTC()
-				err := m.fill(env)
+				m.fillOrSay(env)
 				m.ID, m.Body = id, ""
 				msgs = append(msgs, m)
-				return err
+				return nil
 			})
 	})
 	return msgs, err
@@ -143,6 +153,14 @@ func (m *Message) fill(env []byte) error {
 		m.ReplyTo = *e.ReplyTo
 	}
 	return nil
+}
+
+// fillOrSay is fill for lists: one that can't be read says so, and the others
+// are shown.
+func (m *Message) fillOrSay(env []byte) {
+	if m.fill(env) != nil {
+		m.Subject, m.To = "("+errUnreadable.Error()+")", []string{}
+	}
 }
 
 // storedEnvelope reads an envelope that this host has stored. Its shape was
@@ -239,7 +257,7 @@ func (h *Host) storeMessage(t *tx, id string, e wire.Envelope, opened []byte, or
 		if err := ensureMailbox(t, box); err != nil {
 			return err
 		}
-		if _, err := t.exec("INSERT INTO deliveries (msg, mailbox, state, at) VALUES (?, ?, 'delivered', ?)", id, box, t.now); err != nil {
+		if _, err := t.exec("INSERT INTO deliveries (msg, mailbox, n, state, at) VALUES (?1, ?2, (SELECT n FROM messages WHERE id = ?1), 'delivered', ?3)", id, box, t.now); err != nil {
 			return err
 		}
 		if origin == "" {

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -66,48 +67,32 @@ func leave(t *tx, msg, fold string) error {
 	return err
 }
 
-// dropWire drops the bytes kept for the relay.
-func dropWire(t *tx, msg, fold string) error {
-	_, err := t.exec("DELETE FROM wires WHERE msg = ? AND fold = ?", msg, fold)
-	return err
-}
-
+// setRoute notes how a message's way to a host stands.
 func setRoute(t *tx, msg, fold, state string) error {
 	_, err := t.exec("UPDATE routes SET state = ?, at = ? WHERE msg = ? AND fold = ?", state, t.now, msg, fold)
 	return err
 }
 
-func setRelayState(t *tx, msg, fold, state string) (changed bool, err error) {
-	n, err := t.exec("UPDATE relay_sent SET state = ?, state_at = ? WHERE msg = ? AND fold = ? AND state IN ('relay-accepted', 'repush')", state, t.now, msg, fold)
-	return n > 0, err
-}
-
-// handedOver ends a row that the host itself took over the LAN.
-func handedOver(t *tx, r row) error {
-	if err := leave(t, r.msg, r.fold); err != nil {
+// end ends a message's way to a host: nothing waits for it any more, neither
+// here nor of what a relay holds. sent is the state of the relay's copy, if it
+// has one that is open, route that of the way.
+func end(t *tx, msg, fold, sent, route string) error {
+	if err := leave(t, msg, fold); err != nil {
 		return err
 	}
-	if _, err := setRelayState(t, r.msg, r.fold, "settled"); err != nil {
+	_, err := t.exec("UPDATE relay_sent SET state = ?, state_at = ? WHERE msg = ? AND fold = ? AND state IN ('relay-accepted', 'repush')", sent, t.now, msg, fold)
+	if err != nil {
 		return err
 	}
-	if err := dropWire(t, r.msg, r.fold); err != nil {
+	if _, err := t.exec("DELETE FROM wires WHERE msg = ? AND fold = ?", msg, fold); err != nil {
 		return err
 	}
-	return setRoute(t, r.msg, r.fold, "handed-over")
+	return setRoute(t, msg, fold, route)
 }
 
 // undelivered ends a row for good and tells the local sender.
 func (h *Host) undelivered(t *tx, msg string, p *peer, reason string) error {
-	if err := leave(t, msg, p.fold); err != nil {
-		return err
-	}
-	if _, err := setRelayState(t, msg, p.fold, "rejected"); err != nil {
-		return err
-	}
-	if err := dropWire(t, msg, p.fold); err != nil {
-		return err
-	}
-	if err := setRoute(t, msg, p.fold, "undelivered"); err != nil {
+	if err := end(t, msg, p.fold, "rejected", "undelivered"); err != nil {
 		return err
 	}
 	return h.tellSender(t, msg, p.name, "Undelivered", reason)
@@ -119,11 +104,16 @@ func (h *Host) tellSender(t *tx, msg, host, what, reason string) error {
 	if _, err := t.get("SELECT sender, subject FROM messages WHERE id = ?", []any{msg}, &sender, &subject); err != nil {
 		return err
 	}
+	return h.alert(t, senderBox(sender), fmt.Sprintf("%s to %s: %s", what, host, subject), fmt.Sprintf("Message %s to %s: %s.\n", msg, host, reason))
+}
+
+// senderBox is the mailbox that a message of this host was sent from.
+func senderBox(sender string) string {
 	box, _, _ := wire.SplitAddress(sender)
 	if !wire.ValidAgentName(box) {
-		box = "owner"
+		return "owner"
 	}
-	return h.alert(t, box, fmt.Sprintf("%s to %s: %s", what, host, subject), fmt.Sprintf("Message %s to %s: %s.\n", msg, host, reason))
+	return box
 }
 
 // giveUp ends the rows that have been tried for outboxLife. A row that a relay
@@ -159,15 +149,20 @@ func peerOrGone(t *tx, fold string) (*peer, error) {
 	return p, err
 }
 
-// loadEnvelope reads a message that was written here.
+// errUnreadable is a stored message that can't be read: its own trouble, which
+// must not become that of all others.
+var errUnreadable = errors.New("the stored message can't be read")
+
+// loadEnvelope reads a message that was written here, or returns errUnreadable.
 func loadEnvelope(t *tx, msg string) (wire.Envelope, error) {
 	var env []byte
 	found, err := t.get("SELECT envelope FROM messages WHERE id = ?", []any{msg}, &env)
 	if err != nil {
 		return wire.Envelope{}, err
 	}
-	if !found {
-		return wire.Envelope{}, fmt.Errorf("%s: %w", msg, ErrNoMessage)
+	e, err := wire.ParseEnvelope(env)
+	if !found || err != nil {
+		return wire.Envelope{}, errUnreadable
 	}
-	return wire.ParseEnvelope(env)
+	return e, nil
 }

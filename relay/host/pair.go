@@ -136,7 +136,7 @@ func (h *Host) Join(ctx context.Context, j lan.Join) (mac string, err error) {
 		return nil
 	})
 	switch {
-	case errors.Is(err, errTaken):
+	case errors.Is(err, ErrTaken):
 		return "", lan.ErrConflict
 	case err != nil:
 		return "", err
@@ -226,7 +226,7 @@ func (h *Host) JoinPeer(ctx context.Context, addr, token, own string) (name stri
 		return "", ErrPairRefused
 	}
 	if errors.As(err, &status) && status.Status == 409 {
-		return "", fmt.Errorf("%w at the other host: remove it there first with agentmbx peers remove %s", errTaken, me.Host)
+		return "", fmt.Errorf("%w at the other host: remove it there first with agentmbx peers remove %s", ErrTaken, me.Host)
 	}
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", addr, err)

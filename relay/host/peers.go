@@ -92,11 +92,11 @@ func keysOf(t *tx, p *peer) (keys []wire.PublicKey, err error) {
 	return keys, err
 }
 
-// errTaken is why a pairing is refused: the name or the key is another's.
-var errTaken = errors.New("this name, or this key, is paired already")
+// ErrTaken is returned when the name or the key of a host to pair is another's.
+var ErrTaken = errors.New("this name, or this key, is paired already")
 
 // addPeer pairs a host. To pair again with the same name and key renews the
-// address; anything else that collides is errTaken.
+// address; anything else that collides is ErrTaken.
 func (h *Host) addPeer(t *tx, name string, key wire.PublicKey, ownerKey, addr string) error {
 	fold := wire.FoldName(name)
 	p, err := h.mayPair(t, fold, key)
@@ -122,11 +122,11 @@ func (h *Host) addPeer(t *tx, name string, key wire.PublicKey, ownerKey, addr st
 	return audit(t, "peer.paired", name+" "+key.Fingerprint())
 }
 
-// mayPair returns errTaken for a host that can't be paired, and the peer that
+// mayPair returns ErrTaken for a host that can't be paired, and the peer that
 // it is already, nil for none.
 func (h *Host) mayPair(t *tx, fold string, key wire.PublicKey) (*peer, error) {
 	if fold == h.fold() || key == h.Key() {
-		return nil, fmt.Errorf("%w: it is this host's own", errTaken)
+		return nil, fmt.Errorf("%w: it is this host's own", ErrTaken)
 	}
 	var other, retired string
 	if _, err := t.get("SELECT fold FROM peers WHERE key = ?", []any{key[:]}, &other); err != nil {
@@ -137,7 +137,7 @@ func (h *Host) mayPair(t *tx, fold string, key wire.PublicKey) (*peer, error) {
 	}
 	p, err := findPeer(t, fold)
 	if err == nil && (other != "" && other != fold || p != nil && p.key != key || retired != "") {
-		err = errTaken
+		err = ErrTaken
 	}
 	return p, err
 }
@@ -189,31 +189,94 @@ func (h *Host) RemovePeer(ctx context.Context, name string) (undelivered int, er
 	return undelivered, err
 }
 
-// dropPeer forgets a peer. Its waiting mail ends with an alert; receipts for it
-// have nowhere to go.
+// dropPeer forgets a peer. Mail on its way to it ends, and its senders are told;
+// receipts for it have nowhere to go.
 func (h *Host) dropPeer(t *tx, p *peer, event string) (undelivered int, err error) {
-	var msgs []string
-	err = t.each("SELECT msg FROM outbox WHERE fold = ?", []any{p.fold}, func(scan func(...any) error) error {
-		var m string
-		err := scan(&m)
-		msgs = append(msgs, m)
-		return err
-	})
+	few, err := firstWaiting(t, p.fold)
 	if err != nil {
 		return 0, err
 	}
-	for _, m := range msgs {
-		if err := h.undelivered(t, m, p, "the host is no longer paired"); err != nil {
-			return 0, err
-		}
+	waiting, err := countBySender(t, "SELECT m.sender, count(*) FROM outbox o JOIN messages m ON m.id = o.msg WHERE o.fold = ? GROUP BY m.sender", p.fold)
+	if err != nil {
+		return 0, err
 	}
-	for _, q := range []string{
-		"DELETE FROM receipts_out WHERE fold = ?", "DELETE FROM rotation_peers WHERE fold = ?",
-		"DELETE FROM retired_keys WHERE fold = ?", "DELETE FROM peers WHERE fold = ?",
+	held, err := countBySender(t, `SELECT m.sender, count(*) FROM relay_sent s JOIN messages m ON m.id = s.msg
+		WHERE s.fold = ? AND s.state = 'relay-accepted' GROUP BY m.sender`, p.fold)
+	if err != nil {
+		return 0, err
+	}
+	for _, q := range []struct {
+		query string
+		args  []any
+	}{
+		{"UPDATE routes SET state = 'undelivered', at = ?2 WHERE fold = ?1 AND state = 'queued'", []any{p.fold, t.now}},
+		{"UPDATE routes SET state = 'unconfirmed', at = ?2 WHERE fold = ?1 AND state = 'relay-accepted'", []any{p.fold, t.now}},
+		{"UPDATE relay_sent SET state = 'rejected', state_at = ?2 WHERE fold = ?1 AND state = 'repush'", []any{p.fold, t.now}},
+		{"UPDATE relay_sent SET state = 'unconfirmed', state_at = ?2 WHERE fold = ?1 AND state = 'relay-accepted'", []any{p.fold, t.now}},
+		{"DELETE FROM outbox WHERE fold = ?", []any{p.fold}},
+		{"DELETE FROM wires WHERE fold = ?", []any{p.fold}},
+		{"DELETE FROM receipts_out WHERE fold = ?", []any{p.fold}},
+		{"DELETE FROM rotation_peers WHERE fold = ?", []any{p.fold}},
+		{"DELETE FROM retired_keys WHERE fold = ?", []any{p.fold}},
+		{"DELETE FROM peers WHERE fold = ?", []any{p.fold}},
 	} {
-		if _, err := t.exec(q, p.fold); err != nil {
+		if _, err := t.exec(q.query, q.args...); err != nil {
 			return 0, err
 		}
 	}
-	return len(msgs), audit(t, event, p.name+" "+p.key.Fingerprint())
+	for _, msg := range few {
+		if err := h.tellSender(t, msg, p.name, "Undelivered", "the host is no longer paired"); err != nil {
+			return 0, err
+		}
+	}
+	for box, n := range waiting {
+		undelivered += n
+		if few != nil {
+			continue // each was told of by itself
+		}
+		err := h.alert(t, box, fmt.Sprintf("Undelivered to %s: %s", p.name, plural(int64(n), "message")),
+			"The host is no longer paired. What was waiting for it is marked undelivered: see agentmbx sent.\n")
+		if err != nil {
+			return 0, err
+		}
+	}
+	for box, n := range held {
+		err := h.alert(t, box, fmt.Sprintf("Undelivered/unconfirmed to %s: %s", p.name, plural(int64(n), "message")),
+			"The host is no longer paired. A relay has taken this mail for it, and whether it arrives can't be told any more.\n")
+		if err != nil {
+			return 0, err
+		}
+	}
+	return undelivered, audit(t, event, p.name+" "+p.key.Fingerprint())
+}
+
+// maxAlerts is how many messages are told of one by one when a peer goes.
+const maxAlerts = 50
+
+// firstWaiting are the messages that wait for a host; nil when they are more
+// than maxAlerts.
+func firstWaiting(t *tx, fold string) (msgs []string, err error) {
+	msgs = []string{}
+	err = t.each("SELECT msg FROM outbox WHERE fold = ? ORDER BY queued_at, msg LIMIT ?", []any{fold, maxAlerts + 1}, func(scan func(...any) error) error {
+		var msg string
+		err := scan(&msg)
+		msgs = append(msgs, msg)
+		return err
+	})
+	if len(msgs) > maxAlerts {
+		msgs = nil
+	}
+	return msgs, err
+}
+
+// countBySender counts messages by the mailbox they were sent from.
+func countBySender(t *tx, query, fold string) (counts map[string]int, err error) {
+	counts = map[string]int{}
+	return counts, t.each(query, []any{fold}, func(scan func(...any) error) error {
+		var sender string
+		var n int
+		err := scan(&sender, &n)
+		counts[senderBox(sender)] += n
+		return err
+	})
 }

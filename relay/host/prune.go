@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// prunedLife is how long the id of a pruned message is remembered: longer than
-// a relay can hold a copy of it.
+// prunedLife is how long the id of a pruned message is remembered (host.md §2):
+// a week longer than a relay keeps mail unless it was told otherwise.
 const prunedLife = 21 * 24 * time.Hour
 
 // Pruned is what Prune did.
@@ -33,14 +33,16 @@ func (h *Host) Prune(ctx context.Context, age time.Duration) (out Pruned, err er
 			[]any{cut}, &out.Kept.Outbox, &out.Kept.Open)
 		return err
 	})
+	var lastAt, lastN int64 // what is kept is not looked at twice
 	for more := true; err == nil && more; {
 		err = h.db.write(ctx, func(t *tx) error {
 			var ids []string
 			var origins []string
-			err := t.each(`SELECT m.id, m.origin FROM messages m WHERE m.at < ? AND NOT (`+waiting+`) AND NOT (`+open+`) ORDER BY m.at LIMIT 500`,
-				[]any{cut}, func(scan func(...any) error) error {
+			err := t.each(`SELECT m.id, m.origin, m.at, m.n FROM messages m WHERE m.at < ? AND (m.at, m.n) > (?, ?)
+				AND NOT (`+waiting+`) AND NOT (`+open+`) ORDER BY m.at, m.n LIMIT 500`,
+				[]any{cut, lastAt, lastN}, func(scan func(...any) error) error {
 					var id, origin string
-					err := scan(&id, &origin)
+					err := scan(&id, &origin, &lastAt, &lastN)
 					ids, origins = append(ids, id), append(origins, origin)
 					return err
 				})

@@ -80,7 +80,7 @@ func claimedHost(kind string, raw []byte) string {
 func (h *Host) roomInQuarantine(ctx context.Context) error {
 	var n, bytes int64
 	err := h.db.read(ctx, func(t *tx) error {
-		_, err := t.get("SELECT count(*), coalesce(sum(length(wire)), 0) FROM quarantine", nil, &n, &bytes)
+		_, err := t.get("SELECT count(*), coalesce(sum(bytes), 0) FROM quarantine", nil, &n, &bytes)
 		return err
 	})
 	if err != nil {
@@ -92,7 +92,7 @@ func (h *Host) roomInQuarantine(ctx context.Context) error {
 	return nil
 }
 
-const quarantineColumns = "id, relay, epoch, seq, kind, item_id, sender, claims, reason, length(wire), at"
+const quarantineColumns = "id, relay, epoch, seq, kind, item_id, sender, claims, reason, bytes, at"
 
 func (q *Quarantined) scan(scan func(...any) error, more ...any) error {
 	var at int64
@@ -179,29 +179,6 @@ func (h *Host) retry(t *tx, q Quarantined) (result string, err error) {
 	return result, err
 }
 
-// retryRotated judges again what a host pushed with the key that it has just
-// rotated to: a relay may bring such mail before the record arrives.
-func (h *Host) retryRotated(t *tx, fold string, key wire.PublicKey) error {
-	var ids []int64
-	err := t.each("SELECT id FROM quarantine WHERE sender = ? AND claims = ? AND reason = 'rejected:bad signature' ORDER BY id LIMIT ?",
-		[]any{key.String(), fold, maxRetries}, func(scan func(...any) error) error {
-			var id int64
-			err := scan(&id)
-			ids = append(ids, id)
-			return err
-		})
-	for _, id := range ids {
-		if err != nil {
-			return err
-		}
-		var q Quarantined
-		if q, err = getQuarantined(t, id); err == nil {
-			_, err = h.retry(t, q)
-		}
-	}
-	return err
-}
-
 // DiscardQuarantined drops an item for good.
 func (h *Host) DiscardQuarantined(ctx context.Context, id int64) error {
 	return h.db.write(ctx, func(t *tx) error {
@@ -216,14 +193,15 @@ func (h *Host) DiscardQuarantined(ctx context.Context, id int64) error {
 	})
 }
 
-// retryUnpaired tries again what was refused because its host was not paired:
+// retryQuarantine tries again what was refused because its host was not paired:
 // once that host is paired, under the name the item claims and with exactly the
-// key that pushed it.
-func (h *Host) retryUnpaired(ctx context.Context) (accepted int, err error) {
+// key that pushed it. The same goes, once, for a signature that did not verify:
+// a relay may bring mail under a peer's new key before the peer's record comes.
+func (h *Host) retryQuarantine(ctx context.Context) (accepted int, err error) {
 	var ids []int64
 	err = h.db.read(ctx, func(t *tx) error {
 		var one int
-		if any, err := t.get("SELECT 1 FROM quarantine WHERE reason = 'rejected:host not paired' LIMIT 1", nil, &one); err != nil || !any {
+		if any, err := t.get("SELECT 1 FROM quarantine LIMIT 1", nil, &one); err != nil || !any {
 			return err
 		}
 		peers, err := allPeers(t)
@@ -231,7 +209,8 @@ func (h *Host) retryUnpaired(ctx context.Context) (accepted int, err error) {
 			return err
 		}
 		for _, p := range peers {
-			err := t.each("SELECT id FROM quarantine WHERE reason = 'rejected:host not paired' AND sender = ? AND claims = ? ORDER BY id LIMIT ?",
+			err := t.each(`SELECT id FROM quarantine WHERE sender = ? AND claims = ?
+				AND (reason = 'rejected:host not paired' OR reason = 'rejected:bad signature' AND retried_at = 0) ORDER BY id LIMIT ?`,
 				[]any{p.key.String(), p.fold, maxRetries - len(ids)}, func(scan func(...any) error) error {
 					var id int64
 					err := scan(&id)

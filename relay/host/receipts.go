@@ -14,6 +14,8 @@ import (
 const (
 	receiptLife = 72 * time.Hour
 	receiptHold = time.Hour
+
+	maxConfirmations = 10_000 // of one message
 )
 
 // oweReceipt signs a receipt for a delivery of the message id, keeps it with the delivery and
@@ -167,6 +169,15 @@ func (h *Host) acceptReceipt(t *tx, raw []byte, caller string) (result string, e
 			return resultDuplicate, nil
 		}
 	}
+	if !known { // a host has only so many mailboxes, whatever it says
+		var n int
+		if _, err := t.get("SELECT count(*) FROM confirmations WHERE msg = ?", []any{r.Msg}, &n); err != nil {
+			return "", err
+		}
+		if n >= maxConfirmations {
+			return "rejected:too many recipients", nil
+		}
+	}
 	_, err = t.exec(`INSERT INTO confirmations (msg, recipient, fold, state, at, note, did, seq, receipt) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
 		ON CONFLICT (msg, recipient) DO UPDATE SET state = ?4, at = ?5, note = ?6, did = ?7, seq = ?8, receipt = ?9`,
 		r.Msg, r.Recipient, p.fold, r.State, r.At.UnixMilli(), r.Note, r.Did, r.Seq, raw)
@@ -178,16 +189,7 @@ func (h *Host) acceptReceipt(t *tx, raw []byte, caller string) (result string, e
 
 // confirmed ends a message's way to a host: it is there.
 func confirmed(t *tx, msg string, p *peer) error {
-	if err := leave(t, msg, p.fold); err != nil {
-		return err
-	}
-	if _, err := setRelayState(t, msg, p.fold, "settled"); err != nil {
-		return err
-	}
-	if err := dropWire(t, msg, p.fold); err != nil {
-		return err
-	}
-	if err := setRoute(t, msg, p.fold, "confirmed"); err != nil {
+	if err := end(t, msg, p.fold, "settled", "confirmed"); err != nil {
 		return err
 	}
 	if p.confirms {

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -435,4 +436,17 @@ func TestSenderListNewerThanOurs(t *testing.T) {
 	}
 	_, named := w.relay.accepts(beta, alpha)
 	same(t, "alpha is listed", named, true)
+}
+
+// An owner's word that comes while a session is being opened is not overwritten
+// by a first use.
+func TestOwnerIsHeardWhileASessionOpens(t *testing.T) {
+	w := newWorld(t)
+	alpha := w.host("alpha")
+	snapshot := alpha.relayRow()
+	noError(t, alpha.db.write(t.Context(), func(t *tx) error { return makeRelay(t, w.relay.url) }))
+	alpha.sql("UPDATE relays SET expected = '0000-0000-0000-0000'")
+	err := alpha.checkRelayKey(t.Context(), snapshot, w.relay.key.Public())
+	hasPart(t, "the session", fmt.Sprint(err), relayMismatch)
+	same(t, "pinned", ask[int64](alpha, "SELECT count(*) FROM relays WHERE key IS NOT NULL"), 0)
 }

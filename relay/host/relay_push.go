@@ -182,6 +182,9 @@ func (h *Host) wireFor(ctx context.Context, s *session, p *parcel, ads map[strin
 		env, err = loadEnvelope(t, p.mail.msg)
 		return err
 	})
+	if errors.Is(err, errUnreadable) {
+		return nil, &heldBack{err.Error()}
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -228,6 +231,9 @@ func (h *Host) lookUpAd(ctx context.Context, s *session, p *peer) (adAnswer, err
 	if errors.As(err, &status) && status.Status == http.StatusNotFound {
 		return adAnswer{refused: "the relay has none of it"}, nil
 	}
+	if err != nil && ownTrouble(err) {
+		return adAnswer{refused: "the relay's answer about it can't be used: " + err.Error()}, nil
+	}
 	if err != nil {
 		return adAnswer{}, h.failed(err, s)
 	}
@@ -247,6 +253,20 @@ func (h *Host) lookUpAd(ctx context.Context, s *session, p *peer) (adAnswer, err
 			ad.EncPub[:], ad.IAT.UnixMilli(), p.fold, p.key[:])
 		return err
 	})
+}
+
+// ownTrouble reports an answer that says something about this one peer, and not
+// about the relay or this host.
+func ownTrouble(err error) bool {
+	var status *relayclient.StatusError
+	if !errors.As(err, &status) {
+		return errors.Is(err, relayclient.ErrBadAnswer)
+	}
+	switch status.Status {
+	case http.StatusUnauthorized, http.StatusTooManyRequests, http.StatusServiceUnavailable:
+		return false
+	}
+	return true
 }
 
 // checkAd checks a relay's answer about a peer's sealing key and says why it

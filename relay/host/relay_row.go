@@ -123,6 +123,10 @@ func (h *Host) noteState(ctx context.Context, url, state, detail string, hold bo
 		if err := makeRelay(t, url); err != nil {
 			return err
 		}
+		r, err := loadRelay(t, url)
+		if err != nil {
+			return err
+		}
 		stateAt, okAt, until, holds := r.stateAt, r.okAt, int64(0), r.holds
 		if r.state != state {
 			stateAt = t.now
@@ -134,7 +138,7 @@ func (h *Host) noteState(ctx context.Context, url, state, detail string, hold bo
 			holds = r.holds + 1
 			until = t.now + holdFor(holds).Milliseconds()
 		}
-		_, err := t.exec("UPDATE relays SET state = ?, detail = ?, state_at = ?, ok_at = ?, hold_until = ?, holds = ? WHERE url = ?",
+		_, err = t.exec("UPDATE relays SET state = ?, detail = ?, state_at = ?, ok_at = ?, hold_until = ?, holds = ? WHERE url = ?",
 			state, printable(detail), stateAt, okAt, until, holds, url)
 		return err
 	})

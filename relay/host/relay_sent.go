@@ -13,7 +13,7 @@ import (
 func repush(t *tx, url, epoch string, all bool) (int64, error) {
 	const which = "relay = ?1 AND state = 'relay-accepted' AND (?2 OR epoch <> ?3)"
 	_, err := t.exec(`INSERT INTO outbox (msg, fold, state, queued_at, attempts, next_at)
-		SELECT msg, fold, 'repush', ?4, 0, ?4 FROM relay_sent WHERE `+which+` ON CONFLICT DO NOTHING`, url, all, epoch, t.now)
+		SELECT msg, fold, 'repush', ?4, 0, ?4 FROM relay_sent WHERE `+which+` AND fold IN (SELECT fold FROM peers) ON CONFLICT DO NOTHING`, url, all, epoch, t.now)
 	if err != nil {
 		return 0, err
 	}
@@ -52,16 +52,7 @@ func (h *Host) sweepDeadlines(t *tx) (n int, err error) {
 }
 
 func (h *Host) unconfirmed(t *tx, r row, recipients []byte) error {
-	if _, err := setRelayState(t, r.msg, r.fold, "unconfirmed"); err != nil {
-		return err
-	}
-	if err := leave(t, r.msg, r.fold); err != nil {
-		return err
-	}
-	if err := dropWire(t, r.msg, r.fold); err != nil {
-		return err
-	}
-	if err := setRoute(t, r.msg, r.fold, "unconfirmed"); err != nil {
+	if err := end(t, r.msg, r.fold, "unconfirmed", "unconfirmed"); err != nil {
 		return err
 	}
 	if !named(recipients) {
@@ -131,16 +122,7 @@ func openRowsForKey(t *tx, msg string, key wire.PublicKey) (rows []row, err erro
 }
 
 func (h *Host) expired(t *tx, r row) error {
-	if _, err := setRelayState(t, r.msg, r.fold, "expired"); err != nil {
-		return err
-	}
-	if err := leave(t, r.msg, r.fold); err != nil {
-		return err
-	}
-	if err := dropWire(t, r.msg, r.fold); err != nil {
-		return err
-	}
-	if err := setRoute(t, r.msg, r.fold, "undelivered"); err != nil {
+	if err := end(t, r.msg, r.fold, "expired", "undelivered"); err != nil {
 		return err
 	}
 	p, err := peerOrGone(t, r.fold)

@@ -45,8 +45,8 @@ type session struct {
 // says why there is no session.
 func (h *Host) openSession(ctx context.Context, url string) (*session, error) {
 	c, err := h.relayClient(url)
-	if err != nil {
-		return nil, err
+	if err != nil { // somebody wrote it into config.json
+		return nil, &trouble{state: relayUnavailable, detail: err.Error()}
 	}
 	r, err := h.readRelay(ctx, url)
 	if err != nil {
@@ -138,46 +138,43 @@ func (h *Host) forgetEnrolment(url string) error {
 }
 
 // checkRelayKey compares the key that a relay shows with the one it must have.
-// One that is not known yet is pinned.
+// One that is not known yet is pinned. What the owner said meanwhile counts: r
+// is only good enough to see that nothing has to be done.
 func (h *Host) checkRelayKey(ctx context.Context, r *relayRow, served wire.PublicKey) error {
-	fp := served.Fingerprint()
-	want := r.expected
-	if want == "" && !r.key.IsZero() {
-		want = r.key.Fingerprint()
-		if served == r.key {
-			if r.served == "" {
-				return nil
-			}
-			return h.db.write(ctx, func(t *tx) error {
-				_, err := t.exec("UPDATE relays SET served = '' WHERE url = ?", r.url)
-				return err
-			})
-		}
+	if r.expected == "" && r.served == "" && served == r.key {
+		return nil
 	}
-	if want == "" || r.expected == fp {
-		return h.db.write(ctx, func(t *tx) error {
-			if err := makeRelay(t, r.url); err != nil {
-				return err
-			}
-			_, err := pinRelay(t, r, served, r.expected != "")
+	fp, mismatch := served.Fingerprint(), ""
+	err := h.db.write(ctx, func(t *tx) error {
+		mismatch = ""
+		if err := makeRelay(t, r.url); err != nil {
 			return err
-		})
-	}
-	if r.served != fp {
-		err := h.db.write(ctx, func(t *tx) error {
-			if err := makeRelay(t, r.url); err != nil {
-				return err
-			}
-			if _, err := t.exec("UPDATE relays SET served = ? WHERE url = ?", fp, r.url); err != nil {
-				return err
-			}
-			return audit(t, "relay.key_changed", fmt.Sprintf("%s shows %s, not %s", r.url, fp, want))
-		})
+		}
+		r, err := loadRelay(t, r.url)
 		if err != nil {
 			return err
 		}
+		want := r.expected
+		if want == "" && !r.key.IsZero() {
+			want = r.key.Fingerprint()
+		}
+		if want == "" || want == fp {
+			_, err := pinRelay(t, r, served, r.expected != "")
+			return err
+		}
+		mismatch = fmt.Sprintf("it shows the key %s, not %s", fp, want)
+		if r.served == fp {
+			return nil
+		}
+		if _, err := t.exec("UPDATE relays SET served = ? WHERE url = ?", fp, r.url); err != nil {
+			return err
+		}
+		return audit(t, "relay.key_changed", fmt.Sprintf("%s shows %s, not %s", r.url, fp, want))
+	})
+	if err == nil && mismatch != "" {
+		err = &trouble{state: relayMismatch, detail: mismatch}
 	}
-	return &trouble{state: relayMismatch, detail: fmt.Sprintf("it shows the key %s, not %s", fp, want)}
+	return err
 }
 
 // noteEpoch notices a relay that went back in time: another epoch, or the same

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -46,12 +47,18 @@ func (h *Host) useV1(ctx context.Context, s *session, rows []row, report *RelayR
 	if err != nil {
 		return err
 	}
-	for _, p := range parcels {
-		if err := h.pushV1(ctx, s, p, report); err != nil {
-			return err
+	var pushErr error
+	s.pushUntil = h.now().Add(maxPass)
+	for _, p := range parcels { // what is left stays due
+		if pushErr = h.pushV1(ctx, s, p, report); pushErr != nil || !h.now().Before(s.pushUntil) {
+			break
 		}
 	}
-	return h.pullV1(ctx, s, report)
+	var tr *trouble
+	if pushErr != nil && (!errors.As(pushErr, &tr) || tr.state != relayUnavailable) {
+		return pushErr
+	}
+	return cmp.Or(h.pullV1(ctx, s, report), pushErr)
 }
 
 // pushV1 ends a row on the relay's unsigned word: it is all that v1 has.
@@ -76,15 +83,22 @@ func (h *Host) pushV1(ctx context.Context, s *session, p parcel, report *RelayRe
 		}
 	}
 	var env wire.Envelope
+	var recipients []byte
 	err := h.db.read(ctx, func(t *tx) (err error) {
-		env, err = loadEnvelope(t, p.mail.msg)
+		if env, err = loadEnvelope(t, p.mail.msg); err != nil {
+			return err
+		}
+		_, err = t.get("SELECT recipients FROM routes WHERE msg = ? AND fold = ?", []any{p.mail.msg, p.mail.fold}, &recipients)
 		return err
 	})
+	if errors.Is(err, errUnreadable) {
+		return held(err.Error())
+	}
 	if err != nil {
 		return err
 	}
-	env.To = onlyFor(env.To, p.peer.name) // v1 routes by the recipients' hosts
-	if len(env.To) == 0 {
+	env.To = onlyFor(env.To, p.peer.name)          // v1 routes by the recipients' hosts
+	if len(env.To) == 0 || !allNamed(recipients) { // the others would be left out without a word
 		return held("a v1 relay takes mail for named recipients only")
 	}
 	wired, err := wire.Seal(env, enc, h.keyring().key, h.Name())

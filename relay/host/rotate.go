@@ -5,7 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"path/filepath"
 	"strings"
+	"time"
+
+	"github.com/gofrs/flock"
 
 	"github.com/agentmbx/agentmbx/relay/host/lan"
 	"github.com/agentmbx/agentmbx/relay/host/relayclient"
@@ -25,6 +29,13 @@ type Rotated struct {
 func (h *Host) RotateKey(ctx context.Context) (Rotated, error) {
 	h.ticking.Lock()
 	defer h.ticking.Unlock()
+	// One at a time, in whichever process: two would rotate away from the same
+	// key, and the peers would follow the one that was lost.
+	lock := flock.New(filepath.Join(h.opts.Home, keysLock), flock.SetPermissions(0o600))
+	if _, err := lock.TryLockContext(ctx, 50*time.Millisecond); err != nil {
+		return Rotated{}, err
+	}
+	defer lock.Unlock()
 	k, resumed, err := rotateKeys(h.opts.Home, h.Name(), h.now(), h.at)
 	if err != nil {
 		return Rotated{}, err
@@ -193,13 +204,21 @@ func (h *Host) announceTo(ctx context.Context, fold string) error {
 				}
 				continue
 			}
-			if _, err := t.exec("DELETE FROM rotation_peers WHERE fold = ? AND new_key = ?", fold, k); err != nil {
-				return err
-			}
-			if refused {
-				if err := audit(t, "rotation.refused", p.name+": "+after); err != nil {
+			if refused { // it may have been paired with other keys: it is asked again, and doctor says so
+				n, err := t.exec("UPDATE rotation_peers SET refused = ?1, attempts = attempts + 1, next_at = ?2 WHERE fold = ?3 AND new_key = ?4 AND refused <> ?1",
+					cut(after, 200), t.now+maxBackoff.Milliseconds(), fold, k)
+				if err == nil && n > 0 {
+					err = audit(t, "rotation.refused", p.name+": "+after)
+				} else if err == nil {
+					_, err = t.exec("UPDATE rotation_peers SET next_at = ? WHERE fold = ? AND new_key = ?", t.now+maxBackoff.Milliseconds(), fold, k)
+				}
+				if err != nil {
 					return err
 				}
+				continue
+			}
+			if _, err := t.exec("DELETE FROM rotation_peers WHERE fold = ? AND new_key = ?", fold, k); err != nil {
+				return err
 			}
 		}
 		return nil
@@ -218,6 +237,9 @@ func (h *Host) Rotate(ctx context.Context, records [][]byte) (results []string, 
 		}
 		return nil
 	})
+	if err == nil {
+		_, err = h.retryQuarantine(ctx) // what came ahead of the record
+	}
 	h.wake()
 	return results, err
 }
@@ -260,9 +282,6 @@ func (h *Host) rotatePeer(t *tx, record []byte) (string, error) {
 	// What waited for the new key may go now, and what a relay brought ahead of
 	// this record may come in.
 	if _, err := t.exec("UPDATE outbox SET next_at = min(next_at, ?) WHERE fold = ?", t.now, p.fold); err != nil {
-		return "", err
-	}
-	if err := h.retryRotated(t, p.fold, r.NewPub); err != nil {
 		return "", err
 	}
 	return "rotated", audit(t, "peer.rotated", fmt.Sprintf("%s: %s to %s", p.name, p.key.Fingerprint(), r.NewPub.Fingerprint()))

@@ -533,3 +533,26 @@ func TestRelayThatDeniesTheAdIsNotFlooded(t *testing.T) {
 	}
 	same(t, "audit entries in a minute", alpha.audited("relay.enc_ad_missing"), 2)
 }
+
+// Two calls at once rotate one after the other: no key that was told of is lost.
+func TestRotationsDoNotFork(t *testing.T) {
+	w := newWorld(t)
+	alpha, beta := w.host("alpha"), w.host("beta")
+	pair(alpha, beta, true)
+	other := must(Open(context.Background(), alpha.opts)) // as another process does
+	defer other.Close()
+	done := make(chan error, 6)
+	for i := range 6 {
+		h := []*Host{alpha.Host, other}[i%2]
+		go func() {
+			_, err := h.RotateKey(context.Background())
+			done <- err
+		}()
+	}
+	for range 6 {
+		noError(t, <-done)
+	}
+	alpha.tick()
+	same(t, "rotations", len(alpha.keyring().rotations), 6)
+	same(t, "the key beta knows", must(beta.Peer(context.Background(), "alpha")).Key, alpha.Key())
+}

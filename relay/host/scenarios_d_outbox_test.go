@@ -246,3 +246,31 @@ func TestLANComesFirstAgainWhenItIsBack(t *testing.T) {
 	same(t, "relay holds", w.relay.queued(beta), 2)
 	same(t, "received", beta.tick().Relay.Received, 2)
 }
+
+// A stored message that can't be read is its own trouble: everything else goes
+// on, and it ends like mail that can't be delivered.
+func TestUnreadableMessageStopsNothingElse(t *testing.T) {
+	w := newWorld(t)
+	alpha, beta, gamma := w.host("alpha"), w.host("beta"), w.host("gamma")
+	pair(alpha, beta, false)
+	pair(alpha, gamma, true)
+	beta.tick()
+	bad := alpha.send(beta, "bad")
+	bad2 := alpha.send(gamma, "bad over the LAN")
+	good := alpha.send(beta, "good")
+	alpha.send(gamma, "good over the LAN")
+	alpha.sql("UPDATE messages SET envelope = x'00' WHERE id IN (?, ?)", bad, bad2)
+	alpha.sql("UPDATE outbox SET attempts = 2 WHERE fold = 'beta'")
+	r := alpha.tick()
+	same(t, "accepted by the relay", r.Relay.Accepted, 1)
+	same(t, "sent over the LAN", r.LAN.Sent, 1)
+	same(t, "good", alpha.sentState(good), "relay-accepted")
+	same(t, "outbox", alpha.outbox(), 2)
+	list, err := alpha.SentMails(context.Background(), 10)
+	noError(t, err)
+	same(t, "listed", len(list), 4)
+	w.pass(outboxLife + time.Second)
+	alpha.tick()
+	same(t, "outbox in the end", alpha.outbox(), 0)
+	same(t, "alerts", len(alpha.alerts("builder")), 2)
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/agentmbx/agentmbx/relay/wire"
@@ -67,19 +68,20 @@ func (h *Host) SentMail(ctx context.Context, id string) (m SentMessage, err erro
 func (h *Host) SentMails(ctx context.Context, limit int) (ms []SentMessage, err error) {
 	ms = []SentMessage{}
 	err = h.db.read(ctx, func(t *tx) error {
-		err := t.each(`SELECT envelope, at FROM messages m WHERE origin = '' AND EXISTS (SELECT 1 FROM routes WHERE msg = m.id)
-			ORDER BY at DESC, id DESC LIMIT ?`, []any{limit}, func(scan func(...any) error) error {
+		err := t.each(`SELECT id, envelope, at FROM messages m WHERE origin = '' AND EXISTS (SELECT 1 FROM routes WHERE msg = m.id)
+			ORDER BY n DESC LIMIT ?`, []any{limit}, func(scan func(...any) error) error {
 			var m SentMessage
+			var id string
 			var env []byte
 			var at int64
-			if err := scan(&env, &at); err != nil {
+			if err := scan(&id, &env, &at); err != nil {
 				return err
 			}
 			m.StoredAt = time.UnixMilli(at).UTC()
-			err := m.fill(env)
-			m.Body = ""
+			m.fillOrSay(env)
+			m.ID, m.Body = id, ""
 			ms = append(ms, m)
-			return err
+			return nil
 		})
 		for i := range ms {
 			if err == nil {
@@ -129,13 +131,16 @@ func confirmationsOf(t *tx, id string) (cs []Confirmation, err error) {
 // then must there be a confirmation.
 func named(recipients []byte) bool {
 	var to []string
-	if json.Unmarshal(recipients, &to) != nil {
-		return true
-	}
-	for _, a := range to {
-		if _, _, at := wire.SplitAddress(a); at {
-			return true
-		}
-	}
-	return false
+	return json.Unmarshal(recipients, &to) != nil || slices.ContainsFunc(to, hasHost)
+}
+
+// allNamed reports whether every one of them does.
+func allNamed(recipients []byte) bool {
+	var to []string
+	return json.Unmarshal(recipients, &to) == nil && !slices.ContainsFunc(to, func(a string) bool { return !hasHost(a) })
+}
+
+func hasHost(addr string) bool {
+	_, _, at := wire.SplitAddress(addr)
+	return at
 }

@@ -44,30 +44,26 @@ func (h *Host) tick(ctx context.Context, polled bool) (report Report, err error)
 	if err != nil {
 		return report, err
 	}
-	quiet := polled && len(rows) == 0 && len(receipts) == 0 && h.fresh(h.sessionNow())
-	if !quiet {
-		if report.Relay, moreItems, err = h.relayPass(ctx, rows, receipts, !polled); err != nil {
-			return report, err
-		}
+	// What goes wrong in one of these is not a reason to leave out the others.
+	var errs []error
+	try := func(err error) { errs = append(errs, err) }
+	if quiet := polled && len(rows) == 0 && len(receipts) == 0 && h.fresh(h.sessionNow()); !quiet {
+		report.Relay, moreItems, err = h.relayPass(ctx, rows, receipts, !polled)
+		try(err)
 	}
-	if err := h.announceRotations(ctx); err != nil {
-		return report, err
-	}
-	if report.LAN, err = h.lanPass(ctx, rows); err != nil {
-		return report, err
-	}
-	if receipts, err = h.stillOwed(ctx, receipts); err != nil {
-		return report, err
-	}
-	if report.Receipts, err = h.lanReceipts(ctx, receipts); err != nil {
-		return report, err
-	}
-	if report.Retried, err = h.retryUnpaired(ctx); err != nil {
-		return report, err
-	}
+	try(h.announceRotations(ctx))
+	report.LAN, err = h.lanPass(ctx, rows)
+	try(err)
+	receipts, err = h.stillOwed(ctx, receipts)
+	try(err)
+	report.Receipts, err = h.lanReceipts(ctx, receipts)
+	try(err)
+	report.Retried, err = h.retryQuarantine(ctx)
+	try(err)
+	try(h.deadlines(ctx, &report))
 	progress := report.LAN.Sent+report.LAN.Rejected+report.Relay.Accepted+report.Receipts.Sent+report.Relay.ReceiptsSent > 0
 	report.More = moreItems || (moreRows || moreReceipts) && progress
-	return report, h.deadlines(ctx, &report)
+	return report, errors.Join(errs...)
 }
 
 // stillOwed leaves out the receipts that the relay has taken.

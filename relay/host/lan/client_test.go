@@ -53,7 +53,9 @@ func TestClientRefusesHostileAnswers(t *testing.T) {
 		h      http.HandlerFunc
 		status int // of a *StatusError; 0 for a plain error
 	}{
-		"redirect":            {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", 307) }, 307},
+		"redirect": {func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
+		}, 307},
 		"redirect to nowhere": {saying(302, ""), 302},
 		"created":             {saying(201, `{"results":["accepted"]}`), 201},
 		"no content":          {saying(204, ""), 204},

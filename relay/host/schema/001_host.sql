@@ -46,7 +46,8 @@ CREATE TABLE mailboxes (
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE messages (
-  id       TEXT PRIMARY KEY,        -- the envelope's; id@origin where another host's message had it first
+  n        INTEGER PRIMARY KEY AUTOINCREMENT, -- the order of arrival
+  id       TEXT NOT NULL UNIQUE,    -- the envelope's; id@origin where another host's message had it first
   origin   TEXT NOT NULL,           -- fold of the host it came from, '' for this one
   sender   TEXT NOT NULL,
   subject  TEXT NOT NULL,
@@ -54,11 +55,13 @@ CREATE TABLE messages (
   at       INTEGER NOT NULL,        -- when it was stored here
   envelope BLOB NOT NULL            -- with its body open
 ) STRICT;
-CREATE INDEX messages_at ON messages (at);
+CREATE INDEX messages_at ON messages (at, n);
+CREATE INDEX messages_sent ON messages (n) WHERE origin = '';
 
 CREATE TABLE deliveries (
   msg     TEXT NOT NULL REFERENCES messages (id) ON DELETE CASCADE,
   mailbox TEXT NOT NULL,
+  n       INTEGER NOT NULL,         -- of the message
   state   TEXT NOT NULL CHECK (state IN ('delivered', 'notified', 'read', 'acked')),
   at      INTEGER NOT NULL,
   note    TEXT NOT NULL DEFAULT '',
@@ -67,8 +70,8 @@ CREATE TABLE deliveries (
   seq     INTEGER NOT NULL DEFAULT 0,
   PRIMARY KEY (msg, mailbox)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX deliveries_mailbox ON deliveries (mailbox, msg);
-CREATE INDEX deliveries_open ON deliveries (mailbox, msg) WHERE state <> 'acked';
+CREATE INDEX deliveries_mailbox ON deliveries (mailbox, n);
+CREATE INDEX deliveries_open ON deliveries (mailbox, n) WHERE state <> 'acked';
 
 -- Ids of mail that was pruned: received mail may arrive once more, and a late
 -- receipt may come for mail that was sent (origin '').
@@ -147,7 +150,6 @@ CREATE TABLE relay_sent (
   PRIMARY KEY (msg, fold)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX relay_sent_open ON relay_sent (deadline) WHERE state IN ('relay-accepted', 'repush');
-CREATE INDEX relay_sent_state ON relay_sent (state);
 
 CREATE TABLE receipts_out (
   msg       TEXT NOT NULL,
@@ -199,11 +201,13 @@ CREATE TABLE quarantine (
   claims     TEXT NOT NULL, -- fold of the host that it names as its own
   reason     TEXT NOT NULL,
   wire       BLOB NOT NULL,
+  bytes      INTEGER GENERATED ALWAYS AS (length(wire)) STORED,
   at         INTEGER NOT NULL,
   retried_at INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 CREATE INDEX quarantine_place ON quarantine (relay, epoch, seq);
-CREATE INDEX quarantine_unpaired ON quarantine (sender, claims) WHERE reason = 'rejected:host not paired';
+CREATE INDEX quarantine_claims ON quarantine (sender, claims);
+CREATE INDEX quarantine_bytes ON quarantine (bytes);
 
 CREATE TABLE rotations (
   new_key BLOB PRIMARY KEY CHECK (length(new_key) = 32),
@@ -219,6 +223,7 @@ CREATE TABLE rotation_peers (
   new_key  BLOB NOT NULL REFERENCES rotations (new_key),
   attempts INTEGER NOT NULL DEFAULT 0,
   next_at  INTEGER NOT NULL,
+  refused  TEXT NOT NULL DEFAULT '', -- why the peer has not
   PRIMARY KEY (fold, new_key)
 ) STRICT, WITHOUT ROWID;
 
