@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -70,7 +72,8 @@ type demo struct {
 	work    *site
 	sent    []letter // what Send has promised to deliver
 	facts   demoFacts
-	showing bool // a progress word stands on the terminal
+	showing bool                    // a progress word stands on the terminal
+	cut     context.CancelCauseFunc // ends the story when it can't be told
 }
 
 // demoStep is a chapter of the story.
@@ -93,7 +96,10 @@ func runDemo(ctx context.Context, e env, o demoOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp("", "agentmbx-demo-") // mode 0700
+	// Who reads the story may go away (`| head`): that is an error of a write, and
+	// no reason to leave a folder with keys behind.
+	signal.Ignore(syscall.SIGPIPE)
+	dir, err := makeDemoDir(os.TempDir(), freeBytes)
 	if err != nil {
 		return err
 	}
@@ -109,11 +115,17 @@ func runDemo(ctx context.Context, e env, o demoOptions) (err error) {
 func (d *demo) tell(ctx context.Context) error {
 	ctx, stop := context.WithTimeout(ctx, demoLimit)
 	defer stop()
+	ctx, d.cut = context.WithCancelCause(ctx)
+	defer d.cut(nil)
 	d.say("A relay and two hosts, each a process of its own, in %s.", d.dir)
 	d.say("Nothing outside this folder is used; everything stays on this machine.")
 	for i, s := range demoSteps {
 		d.say("\n%d. %s", i+1, s.title)
-		if err := s.run(d, ctx); err != nil {
+		err := s.run(d, ctx)
+		if unheard := (*unheardError)(nil); errors.As(context.Cause(ctx), &unheard) {
+			return unheard
+		}
+		if err != nil {
 			switch {
 			case errors.Is(ctx.Err(), context.Canceled):
 				return errors.New("interrupted: nothing is left running")
@@ -149,6 +161,7 @@ func (d *demo) end() (err error) {
 
 // verdict prints the facts and is an error when they are not as promised.
 func (d *demo) verdict() error {
+	d.unshow()
 	d.facts.Seconds = float64(time.Since(d.began).Milliseconds()) / 1000
 	if d.keep {
 		d.facts.Folder = d.dir
@@ -169,18 +182,28 @@ func (d *demo) say(format string, args ...any) {
 		return
 	}
 	d.unshow()
-	text := fmt.Sprintf(format, args...)
-	fmt.Fprintln(d.out, text)
+	if _, err := fmt.Fprintf(d.out, format+"\n", args...); err != nil && d.cut != nil {
+		d.cut(&unheardError{err})
+	}
 }
+
+// unheardError ends a demo whose story nobody reads.
+type unheardError struct{ err error }
+
+func (e *unheardError) Error() string {
+	return "the story could not be printed: " + e.err.Error() + ": nothing is left running"
+}
+func (e *unheardError) Unwrap() error { return e.err }
 
 // note tells a detail, indented under its step.
 func (d *demo) note(format string, args ...any) {
 	d.say("   %s", strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", "\n   "))
 }
 
-// show puts a progress word on the terminal, if there is one.
+// show puts a progress word on the terminal, if there is one and the story, when
+// it is told, goes there, too.
 func (d *demo) show(format string, args ...any) {
-	if !isTerminal(d.errw) {
+	if !isTerminal(d.errw) || !d.json && !isTerminal(d.out) {
 		return
 	}
 	fmt.Fprintf(d.errw, "\r   %-60s", fmt.Sprintf(format, args...))
@@ -194,9 +217,10 @@ func (d *demo) unshow() {
 	}
 }
 
+// isTerminal reports whether w is a terminal whose lines can be written over.
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
-	if !ok {
+	if !ok || os.Getenv("TERM") == "dumb" {
 		return false
 	}
 	fi, err := f.Stat()

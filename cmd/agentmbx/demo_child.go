@@ -183,7 +183,7 @@ func (d *demo) until(ctx context.Context, limit time.Duration, what string, is f
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-deadline:
-			return fmt.Errorf("%w: waited %s until %s", errSlow, limit, what)
+			return fmt.Errorf("%w: waited %s until %s: %s", errSlow, limit, what, d.why(ctx))
 		case <-tick.C:
 		}
 	}

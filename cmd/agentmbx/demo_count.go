@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/agentmbx/agentmbx/relay/host"
 )
@@ -132,6 +133,41 @@ func wholeInbox(ctx context.Context, h *host.Host) (all []host.Message, err erro
 		all = append(all, page...)
 		after = page[len(page)-1].ID
 	}
+}
+
+// why says how the relay stands at both hosts, and how the oldest message that
+// is not confirmed: for whoever waited in vain.
+func (d *demo) why(ctx context.Context) string {
+	var parts []string
+	for _, s := range []*site{d.home, d.work} {
+		for _, c := range host.Doctor(ctx, host.Options{Home: s.dir, Version: version}).Checks {
+			if strings.HasPrefix(c.Name, "relay") {
+				parts = append(parts, fmt.Sprintf("%s: %s %s", s.name, c.Name, c.Text))
+			}
+		}
+	}
+	for _, w := range d.sent {
+		from := d.home
+		if w.from == d.work.name {
+			from = d.work
+		}
+		m, err := from.host.SentMail(ctx, w.id)
+		if err != nil {
+			parts = append(parts, err.Error())
+			break
+		}
+		if len(m.Routes) != 1 || m.Routes[0].State == "confirmed" {
+			continue
+		}
+		r := m.Routes[0]
+		text := fmt.Sprintf("%q of %s is %s after %d attempts", w.subject, w.from, r.State, r.Attempts)
+		if r.Error != "" {
+			text += ": " + r.Error
+		}
+		parts = append(parts, text)
+		break
+	}
+	return strings.Join(parts, "; ")
 }
 
 // tallyNow counts what stands in the databases now.

@@ -174,8 +174,12 @@ func (d *demo) count(ctx context.Context) error {
 		d.show("%d of %d delivered, %d confirmed", c.Delivered, c.Sent, c.Confirmed)
 		return c.settled(), err
 	})
-	if err != nil && !errors.Is(err, errSlow) { // the count itself says what is missing
+	if err != nil && !errors.Is(err, errSlow) {
 		return err
+	}
+	if err != nil { // the count says what is missing, this why
+		d.unshow()
+		fmt.Fprintln(d.errw, printable(err.Error()))
 	}
 	for _, s := range []*site{d.home, d.work} { // nothing moves while we count
 		if err := s.stop(); err != nil {

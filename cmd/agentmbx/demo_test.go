@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -147,6 +148,125 @@ func TestDemoEndsItsChildren(t *testing.T) {
 				time.Sleep(20 * time.Millisecond)
 			}
 		})
+	}
+}
+
+// With the fewest messages, too, all that is killed is killed with mail on its
+// way; and what is no terminal gets lines, and nothing written over.
+func TestDemoKillsInFlight(t *testing.T) {
+	t.Parallel()
+	d := startDemo(t, "--messages", "10")
+	out, err := io.ReadAll(d.out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.cmd.Wait(); err != nil {
+		t.Fatalf("got %v; want exit 0\n%s%s", err, out, d.errw)
+	}
+	kills := regexp.MustCompile(`kill -9 of .*; on their way: (\d+)`).FindAllStringSubmatch(string(out), -1)
+	if len(kills) != 3 {
+		t.Errorf("got %d kills; want 3\n%s", len(kills), out)
+	}
+	for _, k := range kills {
+		if k[1] == "0" {
+			t.Errorf("got %q; want mail on its way", k[0])
+		}
+	}
+	if bytes.ContainsRune(out, '\r') || d.errw.String() != "" {
+		t.Errorf("got stdout %q, stderr %q; want lines and silence", out, d.errw)
+	}
+}
+
+// A reader that goes away ends the demo in order: it leaves nothing behind.
+func TestDemoWithoutAReader(t *testing.T) {
+	t.Parallel()
+	d := startDemo(t)
+	if _, err := bufio.NewReader(d.out).ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.out.(io.Closer).Close(); err != nil {
+		t.Fatal(err)
+	}
+	_ = d.cmd.Wait()
+	if code := d.cmd.ProcessState.ExitCode(); code != 1 || !strings.Contains(d.errw.String(), "the story could not be printed") {
+		t.Errorf("got %s, stderr %q; want code 1 and why", d.cmd.ProcessState, d.errw)
+	}
+	left(t, d.tmp)
+}
+
+// Where no folder can be made, or none that is large enough, the demo says so
+// before it starts anything.
+func TestDemoFolder(t *testing.T) {
+	t.Parallel()
+	tmp := t.TempDir()
+	free := func(n int64) func(string) (int64, error) {
+		return func(string) (int64, error) { return n, nil }
+	}
+	for _, tt := range []struct {
+		name, tmp string
+		free      int64
+		want      string
+	}{
+		{"missing", filepath.Join(tmp, "none"), 1 << 40, "no such file or directory): set TMPDIR to a folder"},
+		{"small", tmp, demoRoom - 1, "has 199 MB free, the demo wants 200: make room, or set TMPDIR"},
+	} {
+		if dir, err := makeDemoDir(tt.tmp, free(tt.free)); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: got %q, %v; want %q", tt.name, dir, err, tt.want)
+		}
+	}
+	left(t, tmp)
+	dir, err := makeDemoDir(tmp, free(demoRoom))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if fi, err := os.Stat(dir); err != nil || fi.Mode().Perm() != 0o700 {
+		t.Errorf("got %v, %v; want a folder for its user only", fi, err)
+	}
+}
+
+// Who waits in vain reads how the relay stands at each host.
+func TestDemoSaysWhy(t *testing.T) {
+	t.Parallel()
+	d := &demo{dir: t.TempDir(), relay: &demoRelay{}}
+	for name, to := range map[string]**site{"home": &d.home, "work": &d.work} {
+		s, err := d.newSite(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.close()
+		*to = s
+	}
+	err := d.until(t.Context(), time.Millisecond, "it was so", func() (bool, error) { return false, nil })
+	if !errors.Is(err, errSlow) || !strings.Contains(err.Error(), "until it was so: home: relay none is set") || !strings.Contains(err.Error(), "work: relay none is set") {
+		t.Errorf("got %v; want that it was too slow, and each host's word of the relay", err)
+	}
+}
+
+// A progress word is cleared before the count, and a dumb terminal gets none.
+func TestDemoProgress(t *testing.T) {
+	var both bytes.Buffer
+	d := &demo{env: env{out: &both, errw: &both}, showing: true}
+	if err := d.verdict(); err != nil {
+		t.Fatal(err)
+	}
+	if got := both.String(); !strings.HasPrefix(got, "\r"+strings.Repeat(" ", 63)+"\r   sent ") {
+		t.Errorf("got %q; want a cleared line, then the count", got)
+	}
+	f, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0) // a character device, as terminals are
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for term, want := range map[string]bool{"xterm": true, "dumb": false} {
+		t.Setenv("TERM", term)
+		d := &demo{env: env{out: f, errw: f}}
+		if d.show("word"); d.showing != want {
+			t.Errorf("TERM=%s: got shown %v; want %v", term, d.showing, want)
+		}
+		d = &demo{env: env{out: &both, errw: f}}
+		if d.show("word"); d.showing {
+			t.Errorf("TERM=%s: shown beside a story that goes elsewhere", term)
+		}
 	}
 }
 

@@ -91,13 +91,21 @@ func hostError(err error) error {
 	case errors.As(err, &key):
 		return refused(err)
 	}
+	for target, hint := range map[error]string{
+		host.ErrNotQuarantined: "see agentmbx relay quarantine",
+		host.ErrPairRefused:    "run agentmbx pair there again",
+	} {
+		if errors.Is(err, target) {
+			err = fmt.Errorf("%w: %s", err, hint)
+		}
+	}
 	for _, c := range []struct {
 		code    int
 		targets []error
 	}{
 		{codeNotFound, []error{host.ErrNoHome, host.ErrNoPeer, host.ErrNoMessage, host.ErrNotQuarantined}},
 		{codeUsage, []error{host.ErrBadMail, host.ErrBadName, host.ErrBadRelayKey, host.ErrBadTokenLife, wire.ErrBadToken}},
-		{codeRefused, []error{host.ErrExists, host.ErrDaemonRuns, host.ErrTaken, host.ErrPairRefused, host.ErrUnproven,
+		{codeRefused, []error{host.ErrUnsafe, host.ErrExists, host.ErrDaemonRuns, host.ErrTaken, host.ErrPairRefused, host.ErrUnproven,
 			host.ErrTooManyOpen, host.ErrForeignDB, host.ErrNewerDB}},
 	} {
 		for _, target := range c.targets {

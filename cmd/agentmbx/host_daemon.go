@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -98,6 +99,9 @@ type onceFacts struct {
 
 func runOnce(ctx context.Context, e env, here *host.Host, asJSON bool) error {
 	report, err := here.Once(ctx)
+	if errors.Is(err, host.ErrDaemonRuns) {
+		return refused(errors.New("a daemon runs on this home already: it does by itself what --once does"))
+	}
 	if err != nil {
 		return err
 	}

@@ -53,6 +53,11 @@ without bodies. --notify marks what is listed as notified, which the sender hear
 			if err != nil {
 				return err
 			}
+			if len(msgs) == 0 {
+				if err := mustHaveMailbox(cmd.Context(), here, page.Mailbox); err != nil {
+					return err
+				}
+			}
 			page.Messages, page.More = msgs[:min(len(msgs), limit)], len(msgs) > limit
 			if *asJSON {
 				err = printJSON(e.out, page)
@@ -71,6 +76,18 @@ without bodies. --notify marks what is listed as notified, which the sender hear
 		})
 	}
 	return cmd
+}
+
+// mustHaveMailbox is an error when this host has no such mailbox.
+func mustHaveMailbox(ctx context.Context, here *host.Host, name string) error {
+	boxes, err := here.Mailboxes(ctx)
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(boxes, func(b host.Mailbox) bool { return b.Name == name }) {
+		return notFound(fmt.Errorf("no mailbox %s here: see agentmbx mailbox", name))
+	}
+	return nil
 }
 
 func printInbox(e env, page inboxPage) error {

@@ -50,7 +50,10 @@ func newMailboxAdd(e env) *cobra.Command {
 		Short: "Make a mailbox, or give one other roles",
 		Long: `Make a mailbox, or give one that is there other roles. Mail for its bare name,
 from here or from paired hosts, then reaches it, and mail for role:NAME of its
-roles. Mail for name@thishost makes a mailbox by itself.`,
+roles. Mail for name@thishost makes a mailbox by itself.
+
+The roles given replace those it had. Without --role it keeps them: there is no
+way back to none.`,
 		Example: `  agentmbx mailbox add reviewer --role review --role triage`,
 		Args:    nArgs(1, 1, "the name of a mailbox"),
 	}

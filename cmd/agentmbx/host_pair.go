@@ -155,7 +155,7 @@ the port of the daemon here. --addr says otherwise.`,
 			}
 			name, err := here.JoinPeer(cmd.Context(), args[0], token, *own)
 			if err != nil {
-				return err
+				return joinError(args[0], err)
 			}
 			peers, err := here.Peers(cmd.Context())
 			if err != nil {
@@ -175,6 +175,18 @@ the port of the daemon here. --addr says otherwise.`,
 		})
 	}
 	return cmd
+}
+
+// joinError says of a host that could not be reached what to look at there.
+func joinError(addr string, err error) error {
+	var op *net.OpError
+	if !errors.Is(err, lan.ErrUnreachable) || !errors.As(err, &op) {
+		return err
+	}
+	if whole, bad := lan.NormalizeAddr(addr); bad == nil {
+		addr = whole
+	}
+	return fmt.Errorf("%s: nobody answers (%w): is the address right, and does agentmbx daemon run there?", addr, op.Err)
 }
 
 // readToken reads a token's line from the input.

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
@@ -36,7 +38,7 @@ hosts: over the LAN, or over the relay when that fails. See agentmbx sent.`,
 	f.StringVar(&d.From, "from", "owner", "`mailbox` here that sends")
 	f.StringVar(&body, "body", "", "the body")
 	f.StringVar(&bodyFile, "body-file", "", "`file` with the body, - for standard input")
-	f.StringVar(&d.Kind, "kind", "message", "message, request, reply, status, decision, alert or task")
+	f.StringVar(&d.Kind, "kind", "message", "one of "+strings.Join(mailKinds, ", "))
 	f.StringVar(&d.Thread, "thread", "", "`id` of the thread (default that of --reply-to, else a new one)")
 	f.StringVar(&d.ReplyTo, "reply-to", "", "`id` of the message that this one answers")
 	f.BoolVar(&d.NeedsReply, "needs-reply", false, "ask for an answer")
@@ -58,7 +60,7 @@ hosts: over the LAN, or over the relay when that fails. See agentmbx sent.`,
 			}
 			s, err := here.Send(cmd.Context(), d)
 			if err != nil {
-				return err
+				return sendError(d, err)
 			}
 			if *asJSON {
 				return printJSON(e.out, s)
@@ -69,6 +71,24 @@ hosts: over the LAN, or over the relay when that fails. See agentmbx sent.`,
 	}
 	return cmd
 }
+
+var mailKinds = []string{"message", "request", "reply", "status", "decision", "alert", "task"}
+
+// sendError says of mail that the host did not take which flag is to blame, for
+// the two that people get wrong.
+func sendError(d host.Draft, err error) error {
+	switch {
+	case !errors.Is(err, host.ErrBadMail):
+		return err
+	case d.Kind != "" && !slices.Contains(mailKinds, d.Kind):
+		return usage(fmt.Errorf("--kind is %s: want one of %s", quoteValue(d.Kind), strings.Join(mailKinds, ", ")))
+	case wire.UTF16Len(d.Subject) > maxSubject || strings.ContainsFunc(d.Subject, unicode.IsControl):
+		return usage(fmt.Errorf("--subject is over %d characters or has a control character: put the rest in the body", maxSubject))
+	}
+	return err
+}
+
+const maxSubject = 200
 
 // whereTo says where mail goes.
 func whereTo(s host.Sent) string {

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"os"
 	"os/signal"
 	"strings"
@@ -30,6 +31,10 @@ func Main(args []string, in io.Reader, out, errw io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // back to the default: the next signal kills
+
+	// net/http writes a word of its own to the standard logger when a server says
+	// more than it was asked: text from outside, and nobody's line of log.
+	log.SetOutput(io.Discard)
 
 	root := newRoot(env{in: in, out: out, errw: errw})
 	root.SetArgs(args)

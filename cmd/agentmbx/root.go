@@ -20,7 +20,7 @@ func newRoot(e env) *cobra.Command {
   agentmbx relay serve --store-dir ./data`,
 	})
 	addGroup(root, "mail", "Mail:", newSend(e), newInbox(e), newRead(e), newAck(e), newSent(e), newMailbox(e))
-	addGroup(root, "host", "This host:", newInit(e), newDaemon(e), newPair(e), newJoin(e), newPeers(e), newDoctor(e), newRotateKey(e), newPrune(e))
+	addGroup(root, "host", "This host:", newInit(e), newDaemon(e), newPair(e), newJoin(e), newPeers(e), newDoctor(e), newRotateKey(e), newHostLog(e), newPrune(e))
 	addGroup(root, "relay", "Relay:", newRelay(e))
 	root.AddCommand(newDemo(e), newVersion(e))
 	root.SetHelpCommand(newHelp())
@@ -114,6 +114,9 @@ func finish(cmd *cobra.Command) {
 		err := errors.Join(cmd.ValidateRequiredFlags(), cmd.ValidateFlagGroups())
 		if err == nil && pre != nil {
 			return pre(cmd, a)
+		}
+		if err != nil {
+			err = fmt.Errorf("%w: see %s -h", err, cmd.CommandPath())
 		}
 		return usage(err)
 	}

@@ -30,6 +30,7 @@ func audit(t *tx, event, detail string) error {
 
 // Audit returns the newest entries, newest first; of one event, or of all for "".
 func (h *Host) Audit(ctx context.Context, event string, limit int) (events []Event, err error) {
+	events = []Event{}
 	err = h.db.read(ctx, func(t *tx) error {
 		return t.each(`SELECT at, event, detail FROM audit WHERE ?1 = '' OR event = ?1 ORDER BY id DESC LIMIT ?2`, []any{event, limit},
 			func(scan func(...any) error) error {

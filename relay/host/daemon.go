@@ -84,7 +84,7 @@ func (h *Host) Once(ctx context.Context) (total Report, err error) {
 		}
 		total = total.plus(r)
 		// What was received is confirmed at once: nobody comes back for it soon.
-		if !r.More && r.Relay.Received == 0 {
+		if r.Relay.Received == 0 && (!r.More || !r.news()) {
 			return total, nil
 		}
 	}

@@ -106,7 +106,7 @@ func FuzzItem(f *testing.F) {
 	noError(f, h.db.write(ctx, func(t *tx) error { return h.addPeer(t, "alpha", alpha.Pub(), "", deadAddr) }))
 	sent := must(h.Send(ctx, Draft{From: "builder", To: []string{"reviewer@alpha"}, Subject: "hello", Body: "hello"}))
 	beta := &wiretest.Host{Name: "beta", Key: h.keyring().key, Enc: h.keyring().enc}
-	noError(f, h.db.write(ctx, func(t *tx) error { return ensureMailbox(t, "reviewer") }))
+	noError(f, h.db.write(ctx, func(t *tx) error { return ensureMailbox(t, "reviewer", true) }))
 
 	_, good := alpha.Envelope(beta, "hello", "hello")
 	f.Add(good)

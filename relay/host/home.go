@@ -25,6 +25,18 @@ const maxFile = 1 << 20 // of a file that is read whole
 // ErrNoHome is returned for a folder that Init has not made a home of.
 var ErrNoHome = errors.New("no host here: make one with agentmbx init, or set MBX_HOME")
 
+// ErrUnsafe matches the error for a home, or a file in it, that others may have
+// placed, or may read.
+var ErrUnsafe = errors.New("not safe to use")
+
+// unsafeError is an ErrUnsafe that says what is wrong.
+type unsafeError struct{ text string }
+
+func (e *unsafeError) Error() string        { return e.text }
+func (e *unsafeError) Is(target error) bool { return target == ErrUnsafe }
+
+func unsafe(format string, args ...any) error { return &unsafeError{fmt.Sprintf(format, args...)} }
+
 // ErrExists is returned by Init for a folder that is a home already.
 var ErrExists = errors.New("this home has a host already")
 
@@ -45,11 +57,11 @@ func checkPrivate(path string) error {
 	name := filepath.Base(path)
 	switch {
 	case fi.Mode()&fs.ModeSymlink != 0:
-		return fmt.Errorf("%s is a symbolic link: put the file itself into the home", name)
+		return unsafe("%s is a symbolic link: put the file itself into the home", name)
 	case !fi.Mode().IsRegular():
-		return fmt.Errorf("%s is not a regular file", name)
+		return unsafe("%s is not a regular file", name)
 	case fi.Mode().Perm()&0o077 != 0:
-		return fmt.Errorf("%s can be read by others (mode %04o): run chmod 600 %s", name, fi.Mode().Perm(), path)
+		return unsafe("%s can be read by others (mode %04o): run chmod 600 %s", name, fi.Mode().Perm(), path)
 	}
 	return nil
 }
@@ -67,7 +79,7 @@ func checkHome(dir string) error {
 		return fmt.Errorf("%s is not a folder", dir)
 	}
 	if fi.Mode().Perm()&0o077 != 0 {
-		return fmt.Errorf("%s can be entered by others (mode %04o): run chmod 700 %s", dir, fi.Mode().Perm(), dir)
+		return unsafe("%s can be entered by others (mode %04o): run chmod 700 %s", dir, fi.Mode().Perm(), dir)
 	}
 	return nil
 }

@@ -57,8 +57,9 @@ type Host struct {
 	lanPort   int // where this host listens, 0 when it does not
 	lanOff    bool
 
-	session     *session  // with the relay, as it was opened last
-	republished time.Time // when the relay was last found without our sealing key
+	session     *session             // with the relay, as it was opened last
+	hops        map[string]time.Time // the newest hop of each peer, by fold
+	republished time.Time            // when the relay was last found without our sealing key
 
 	ticking   sync.Mutex // one tick at a time
 	receiving sync.Mutex // one reader of the relay's queue at a time
@@ -109,7 +110,7 @@ func Init(ctx context.Context, o Options, name string) error {
 	if err != nil {
 		return err
 	}
-	err = d.write(ctx, func(t *tx) error { return ensureMailbox(t, "owner") })
+	err = d.write(ctx, func(t *tx) error { return ensureMailbox(t, "owner", true) })
 	if err := errors.Join(err, d.close()); err != nil {
 		return err
 	}
@@ -123,7 +124,7 @@ func Open(ctx context.Context, o Options) (*Host, error) {
 	}
 	h := &Host{
 		opts: o, log: o.Log, now: o.Now, woken: make(chan struct{}, 1),
-		at: func(string) {}, group: 100,
+		at: func(string) {}, group: 100, hops: map[string]time.Time{},
 	}
 	if h.log == nil {
 		h.log = slog.New(slog.DiscardHandler)

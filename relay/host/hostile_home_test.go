@@ -70,6 +70,7 @@ func use(o Options) error {
 // TestDamagedDatabase: host.db in any state gives an error that says what to do,
 // or works; it is never made anew over what was there, and a copy put back works.
 func TestDamagedDatabase(t *testing.T) {
+	muchWork(t)
 	w := newWorld(t)
 	home := usedHome(t, w)
 	whole := must(os.ReadFile(filepath.Join(home, dbFile)))
@@ -146,6 +147,7 @@ func TestDamagedDatabase(t *testing.T) {
 // TestFlippedBytes: whatever stands in host.db, nothing panics, and a database
 // that fails its check does not get a daemon.
 func TestFlippedBytes(t *testing.T) {
+	muchWork(t)
 	w := newWorld(t)
 	home := usedHome(t, w)
 	whole := must(os.ReadFile(filepath.Join(home, dbFile)))

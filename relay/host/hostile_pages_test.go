@@ -223,6 +223,7 @@ func ackAll(c *passing) bool {
 // TestMoreForEver: the same items under rising places and always more to come. A
 // tick ends all the same, and what was sent is there once.
 func TestMoreForEver(t *testing.T) {
+	muchWork(t)
 	w := newWorld(t)
 	alpha, beta, msgs := threeWaiting(w)
 	relay := w.lies()
@@ -261,6 +262,7 @@ func TestMoreForEver(t *testing.T) {
 // TestQuarantineFlood: what can't be accepted is kept, up to a bound. Then
 // nothing more is received until a person has looked, and nothing is lost.
 func TestQuarantineFlood(t *testing.T) {
+	muchWork(t)
 	w := newWorld(t)
 	alpha, beta, msgs := threeWaiting(w)
 	relay := w.lies()
@@ -403,6 +405,7 @@ func second[A, B any](_ A, b B) B { return b }
 // TestLargePages: a page as large as a relay may serve is taken in, one that is
 // larger is refused whole and the mail behind it waits.
 func TestLargePages(t *testing.T) {
+	muchWork(t)
 	w := newWorld(t)
 	alpha, beta, msgs := threeWaiting(w)
 	junk := base64.StdEncoding.EncodeToString(make([]byte, 350<<10))

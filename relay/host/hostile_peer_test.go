@@ -441,6 +441,7 @@ func TestEnvelopesOfPeers(t *testing.T) {
 // TestMuchFromAPeer: mail up to the protocol's bounds arrives, more is refused
 // whole, and the bounds of one call never lose a message.
 func TestMuchFromAPeer(t *testing.T) {
+	muchWork(t)
 	w := newWorld(t)
 	alpha, beta := w.host("alpha"), w.host("beta")
 	pair(alpha, beta, true)

@@ -307,22 +307,29 @@ func (h *Host) lately(at int64) bool {
 
 // reached notes that a peer answered.
 func (h *Host) reached(ctx context.Context, p *peer) error {
-	if p.lanFailures == 0 && h.lately(p.seenAt) {
+	if p.lanFailures == 0 && !p.lanBad && h.lately(p.seenAt) {
 		return nil
 	}
 	return h.db.write(ctx, func(t *tx) error {
-		_, err := t.exec("UPDATE peers SET lan_failures = 0, seen_at = ? WHERE fold = ?", t.now, p.fold)
+		_, err := t.exec("UPDATE peers SET lan_failures = 0, lan_bad = 0, seen_at = ? WHERE fold = ?", t.now, p.fold)
 		return err
 	})
 }
 
-// noteLANFailure counts calls in a row that reached nobody.
+// noteLANFailure counts calls in a row that reached nobody, and lets another
+// address have its turn.
 func noteLANFailure(t *tx, p *peer, cause error) error {
-	if !errors.Is(cause, lan.ErrUnreachable) {
+	if errors.Is(cause, errLANOff) {
 		return nil
 	}
-	_, err := t.exec("UPDATE peers SET lan_failures = lan_failures + 1 WHERE fold = ?", p.fold)
-	return err
+	down := 0
+	if errors.Is(cause, lan.ErrUnreachable) {
+		down = 1
+	}
+	if _, err := t.exec("UPDATE peers SET lan_failures = lan_failures + ?, lan_bad = 1 WHERE fold = ?", down, p.fold); err != nil {
+		return err
+	}
+	return tryOtherAddr(t, p.fold)
 }
 
 // probe looks whether peers that could not be reached are back, so that their

@@ -54,9 +54,12 @@ type Message struct {
 	Did        string    `json:"did,omitempty"`
 }
 
-// ensureMailbox makes a mailbox that is not there.
-func ensureMailbox(t *tx, name string) error {
-	_, err := t.exec("INSERT INTO mailboxes (name, created_at) VALUES (?, ?) ON CONFLICT DO NOTHING", name, t.now)
+// ensureMailbox makes a mailbox that is not there. made says that somebody here
+// wants it; else mail for it came, which must not give it the mail of a bare
+// name: anybody who is paired could have sent that.
+func ensureMailbox(t *tx, name string, made bool) error {
+	_, err := t.exec(`INSERT INTO mailboxes (name, created_at, made) VALUES (?1, ?2, ?3)
+		ON CONFLICT (name) DO UPDATE SET made = 1 WHERE ?3 AND NOT made`, name, t.now, made)
 	return err
 }
 
@@ -75,8 +78,8 @@ func (h *Host) AddMailbox(ctx context.Context, name string, roles []string) erro
 		list = " " + strings.Join(roles, " ") + " "
 	}
 	return h.db.write(ctx, func(t *tx) error {
-		_, err := t.exec(`INSERT INTO mailboxes (name, roles, created_at) VALUES (?1, ?2, ?3)
-			ON CONFLICT (name) DO UPDATE SET roles = ?2 WHERE ?2 <> ''`, name, list, t.now)
+		_, err := t.exec(`INSERT INTO mailboxes (name, roles, created_at, made) VALUES (?1, ?2, ?3, 1)
+			ON CONFLICT (name) DO UPDATE SET made = 1, roles = iif(?2 = '', roles, ?2)`, name, list, t.now)
 		return err
 	})
 }
@@ -254,7 +257,7 @@ func (h *Host) storeMessage(t *tx, id string, e wire.Envelope, opened []byte, or
 		return err
 	}
 	for _, box := range mailboxes {
-		if err := ensureMailbox(t, box); err != nil {
+		if err := ensureMailbox(t, box, false); err != nil {
 			return err
 		}
 		if _, err := t.exec("INSERT INTO deliveries (msg, mailbox, n, state, at) VALUES (?1, ?2, (SELECT n FROM messages WHERE id = ?1), 'delivered', ?3)", id, box, t.now); err != nil {

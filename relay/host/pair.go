@@ -86,19 +86,28 @@ func (h *Host) Peer(ctx context.Context, name string) (lan.Peer, error) {
 	return lan.Peer{Name: p.name, Key: p.key}, nil
 }
 
-// Seen is part of lan.Node: a peer is where its last call came from.
-func (h *Host) Seen(ctx context.Context, from lan.Peer, addr string) {
+// Seen is part of lan.Node. Where a call came from is not signed, so it is only
+// remembered: it takes the place of the known address when that one fails. A
+// call that is not newer than the last one may be a replay from anywhere.
+func (h *Host) Seen(ctx context.Context, from lan.Peer, addr string, at time.Time) {
 	var p *peer
 	err := h.db.read(ctx, func(t *tx) (err error) {
 		p, err = findPeer(t, wire.FoldName(from.Name))
 		return err
 	})
-	if err != nil || p == nil || (addr == "" || addr == p.addr) && h.lately(p.seenAt) {
+	if err != nil || p == nil || !h.newerHop(p.fold, at) {
+		return
+	}
+	moved := addr != "" && addr != p.addr
+	if (!moved || addr == p.seenAddr && !p.lanBad && p.addr != "") && h.lately(p.seenAt) {
 		return
 	}
 	err = h.db.write(ctx, func(t *tx) error {
-		if addr != "" && addr != p.addr { // a new address has reached nobody in vain yet
-			if _, err := t.exec("UPDATE peers SET addr = ?, lan_failures = 0 WHERE fold = ? AND key = ?", addr, p.fold, from.Key[:]); err != nil {
+		if moved {
+			if _, err := t.exec("UPDATE peers SET seen_addr = ? WHERE fold = ? AND key = ?", addr, p.fold, from.Key[:]); err != nil {
+				return err
+			}
+			if err := tryOtherAddr(t, p.fold); err != nil {
 				return err
 			}
 		}
@@ -108,6 +117,30 @@ func (h *Host) Seen(ctx context.Context, from lan.Peer, addr string) {
 	if err != nil {
 		h.log.Warn("a peer's address was not stored", "peer", p.name, "err", err)
 	}
+}
+
+// newerHop reports whether a peer's hop is newer than all before it, and
+// remembers it. What was signed before this process started may be a replay.
+func (h *Host) newerHop(fold string, at time.Time) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	last, ok := h.hops[fold]
+	if !ok {
+		last = h.start.Add(-time.Millisecond)
+	}
+	if !at.After(last) {
+		return false
+	}
+	h.hops[fold] = at
+	return true
+}
+
+// tryOtherAddr lets the address that a peer was seen at take the place of one
+// that fails, or of none.
+func tryOtherAddr(t *tx, fold string) error {
+	_, err := t.exec(`UPDATE peers SET addr = seen_addr, seen_addr = '', lan_failures = 0, lan_bad = 0
+		WHERE fold = ? AND (addr = '' OR lan_bad) AND seen_addr NOT IN ('', addr)`, fold)
+	return err
 }
 
 // Join is part of lan.Node: it pairs a host that knows a token of ours. The

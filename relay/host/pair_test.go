@@ -1,13 +1,16 @@
 package host
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -277,4 +280,59 @@ func TestUnpairingOutOfReach(t *testing.T) {
 	same(t, "failed", r.Failed, 1)
 	same(t, "alpha's inbox", alpha.inbox(), 0)
 	same(t, "alpha pairs nobody by it", peersOf(alpha), "")
+}
+
+// Where a call came from is not signed. It takes the place of an address only
+// when that one fails, and never by a call that is not newer than the last.
+func TestAddressOfAPeer(t *testing.T) {
+	w := newWorld(t)
+	alpha, beta := w.host("alpha"), w.host("beta")
+	pair(alpha, beta, true)
+	ctx := context.Background()
+	who := lan.Peer{Name: "beta", Key: beta.Key()}
+	addr := func() string { return ask[string](alpha, "SELECT addr FROM peers") }
+	w.pass(time.Second)
+	alpha.Seen(ctx, who, "192.0.2.9:1", w.clock())
+	same(t, "while the known one works", addr(), beta.addr)
+
+	alpha.sql("UPDATE peers SET addr = ?", deadAddr)
+	alpha.Seen(ctx, who, beta.addr, w.clock()) // the same call once more, from elsewhere
+	alpha.send(beta, "one")
+	alpha.tick()
+	same(t, "after a failure: the one that was seen", addr(), "192.0.2.9:1")
+
+	alpha.sql("UPDATE peers SET addr = ?, lan_bad = 1", deadAddr)
+	alpha.Seen(ctx, who, beta.addr, w.clock())
+	same(t, "a replay", addr(), deadAddr)
+	w.pass(time.Second)
+	alpha.Seen(ctx, who, beta.addr, w.clock())
+	same(t, "a newer call, while the known one fails", addr(), beta.addr)
+	w.pass(time.Minute)
+	same(t, "sent", alpha.tick().LAN.Sent, 1)
+}
+
+// Mail for a mailbox that nobody here made does not make it one for bare names:
+// a peer could take this host's mail with it.
+func TestPeersMakeNoMailboxesForBareNames(t *testing.T) {
+	w := newWorld(t)
+	alpha, beta := w.host("alpha"), w.host("beta")
+	pair(alpha, beta, true)
+	ctx := context.Background()
+	noError(t, beta.AddMailbox(ctx, "builder", nil))
+	if _, err := beta.Send(ctx, Draft{To: []string{"builder@alpha", "helper@alpha"}, Subject: "hello"}); err != nil {
+		t.Fatal(err)
+	}
+	same(t, "delivered", beta.tick().LAN.Sent, 1)
+	for _, to := range []string{"builder", "*", "role:builder"} {
+		sent, err := alpha.Send(ctx, Draft{From: "reviewer", To: []string{to}, Subject: "for whoever builds"})
+		noError(t, err)
+		same(t, to+": hosts", fmt.Sprint(sent.Hosts), "[beta]")
+		if slices.Contains(sent.Local, "builder") {
+			t.Errorf("%s: got it delivered here; want it at beta only", to)
+		}
+	}
+	noError(t, alpha.AddMailbox(ctx, "builder", nil))
+	sent, err := alpha.Send(ctx, Draft{From: "reviewer", To: []string{"builder"}, Subject: "for ours"})
+	noError(t, err)
+	same(t, "made here: local", fmt.Sprint(sent.Local), "[builder]")
 }

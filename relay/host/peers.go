@@ -33,6 +33,8 @@ type peer struct {
 	pairedAt    int64
 	seenAt      int64
 	lanFailures int
+	lanBad      bool
+	seenAddr    string
 	enc         wire.EncPublicKey // zero for none
 	adKey       wire.EncPublicKey
 	adIAT       int64
@@ -43,11 +45,11 @@ type peer struct {
 // lanDown reports whether the peer's last address is known to reach nobody.
 func (p *peer) lanDown() bool { return p.addr == "" || p.lanFailures > 0 }
 
-const peerColumns = "fold, name, key, addr, paired_at, seen_at, lan_failures, enc_key, ad_key, ad_iat, ad_refused, confirms"
+const peerColumns = "fold, name, key, addr, paired_at, seen_at, lan_failures, lan_bad, seen_addr, enc_key, ad_key, ad_iat, ad_refused, confirms"
 
 func (p *peer) scan(scan func(...any) error) error {
 	var key, enc, ad []byte
-	err := scan(&p.fold, &p.name, &key, &p.addr, &p.pairedAt, &p.seenAt, &p.lanFailures, &enc, &ad, &p.adIAT, &p.adRefused, &p.confirms)
+	err := scan(&p.fold, &p.name, &key, &p.addr, &p.pairedAt, &p.seenAt, &p.lanFailures, &p.lanBad, &p.seenAddr, &enc, &ad, &p.adIAT, &p.adRefused, &p.confirms)
 	copy(p.key[:], key)
 	copy(p.enc[:], enc)
 	copy(p.adKey[:], ad)
@@ -104,7 +106,7 @@ func (h *Host) addPeer(t *tx, name string, key wire.PublicKey, ownerKey, addr st
 	case err != nil:
 		return err
 	case p != nil:
-		_, err = t.exec("UPDATE peers SET name = ?, owner_key = ?, addr = ?, lan_failures = 0 WHERE fold = ?", name, ownerKey, addr, fold)
+		_, err = t.exec("UPDATE peers SET name = ?, owner_key = ?, addr = ?, lan_failures = 0, lan_bad = 0, seen_addr = '' WHERE fold = ?", name, ownerKey, addr, fold)
 		return err
 	}
 	_, err = t.exec("INSERT INTO peers (fold, name, key, owner_key, addr, paired_at) VALUES (?, ?, ?, ?, ?, ?)",

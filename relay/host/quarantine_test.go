@@ -84,6 +84,7 @@ func TestARetryThatFailsIsTheLast(t *testing.T) {
 
 // A pass tries a hundred, the next one goes on.
 func TestRetriesAreBounded(t *testing.T) {
+	muchWork(t)
 	w := newWorld(t)
 	beta, gamma := w.host("beta"), w.host("gamma")
 	beta.pin(gamma, deadAddr)

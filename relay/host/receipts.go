@@ -15,7 +15,7 @@ const (
 	receiptLife = 72 * time.Hour
 	receiptHold = time.Hour
 
-	maxConfirmations = 10_000 // of one message
+	maxConfirmations = 1000 // of one message
 )
 
 // oweReceipt signs a receipt for a delivery of the message id, keeps it with the delivery and

@@ -113,12 +113,19 @@ func (h *Host) takeIn(t *tx, e wire.Envelope, raw, body []byte, p *peer, overRel
 		return "", err
 	}
 	if known {
-		// The sender asks again, so it may have missed our receipts.
-		return resultDuplicate, h.oweAgain(t, id, overRelay)
+		// A sender that pushes again may have missed our receipts. Over the LAN
+		// they are tried until they arrive.
+		if overRelay {
+			err = h.oweAgain(t, id, overRelay)
+		}
+		return resultDuplicate, err
 	}
 	boxes, err := h.localRecipients(t, e)
 	if err != nil {
 		return "", err
+	}
+	if len(boxes) == 0 && slices.ContainsFunc(e.To, h.isHere) {
+		return "rejected:no such mailbox", nil // nothing that can be one
 	}
 	if len(boxes) == 0 { // a name that nobody here has: known from now on, and not kept
 		_, err := t.exec("INSERT INTO pruned_ids (id, origin, at) VALUES (?, ?, ?)", e.ID, p.fold, t.now)
@@ -151,6 +158,12 @@ func placeFor(t *tx, id, origin string) (place string, known bool, err error) {
 	return id, false, err
 }
 
+// isHere reports whether an address names this host.
+func (h *Host) isHere(addr string) bool {
+	_, host, at := wire.SplitAddress(addr)
+	return at && wire.FoldName(host) == h.fold()
+}
+
 // localRecipients are the mailboxes of this host that an envelope is for:
 // name@thishost always, a bare name only when the mailbox was created here and
 // the sender did not mean its own.
@@ -165,11 +178,11 @@ func (h *Host) localRecipients(t *tx, e wire.Envelope) (boxes []string, err erro
 			}
 		case at:
 		case to == "*":
-			err = p.addLocal(t, "SELECT name FROM mailboxes WHERE name <> ? ORDER BY name", "")
+			err = p.addLocal(t, "SELECT name FROM mailboxes WHERE made AND name <> ? ORDER BY name", "")
 		case strings.HasPrefix(to, "role:"):
-			err = p.addLocal(t, "SELECT name FROM mailboxes WHERE instr(roles, ?) ORDER BY name", " "+strings.TrimPrefix(to, "role:")+" ")
+			err = p.addLocal(t, "SELECT name FROM mailboxes WHERE made AND instr(roles, ?) ORDER BY name", " "+strings.TrimPrefix(to, "role:")+" ")
 		case !slices.Contains(e.Meta.LocalNames, to):
-			err = p.addLocal(t, "SELECT name FROM mailboxes WHERE name = ?", to)
+			err = p.addLocal(t, "SELECT name FROM mailboxes WHERE made AND name = ?", to)
 		}
 		if err != nil {
 			return nil, err

@@ -440,8 +440,10 @@ func (h *Host) relayTook(t *tx, s *session, p parcel, a wire.Accept, target wire
 
 // Bounds of what a relay says about times: it supplies them.
 const (
-	maxRetention  = 60 * 24 * time.Hour
-	deadlineGrace = 24 * time.Hour
+	maxRetention = 60 * 24 * time.Hour
+
+	defaultRetention = 14 // days
+	deadlineGrace    = 24 * time.Hour
 )
 
 // clampAccept is when a relay took an item and until when its delivery must be
@@ -453,6 +455,9 @@ func clampAccept(a wire.Accept, retentionDays int, sealed, now int64) (at, deadl
 		at = parsed.UnixMilli()
 	}
 	at = min(max(at, sealed), now+wire.MaxAhead.Milliseconds()) // sealed may be of a clock that was ahead
-	retention := min(time.Duration(min(max(retentionDays, 0), 1000))*24*time.Hour, maxRetention)
+	if retentionDays <= 0 {                                     // none that a relay can have
+		retentionDays = defaultRetention
+	}
+	retention := min(time.Duration(min(retentionDays, 1000))*24*time.Hour, maxRetention)
 	return at, min(at+(retention+deadlineGrace).Milliseconds(), sealed+(outboxLife+maxRetention+deadlineGrace).Milliseconds())
 }

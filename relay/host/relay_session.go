@@ -40,6 +40,12 @@ type session struct {
 	pushUntil time.Time // when this pass leaves the rest for the next one
 }
 
+// How long a relay may take to say who it is, at first and after it has been silent.
+const (
+	infoTime      = 15 * time.Second
+	infoTimeAgain = 4 * time.Second
+)
+
 // openSession asks the relay who it is and whom it knows, and puts right what
 // is not: epoch, rotations, enrolment, sealing key, sender list. A *trouble
 // says why there is no session.
@@ -58,7 +64,15 @@ func (h *Host) openSession(ctx context.Context, url string) (*session, error) {
 	}
 	s := &session{url: url, client: c, own: h.Key(), opened: h.now()}
 	caller := h.relayCaller()
-	info, err := c.Info(ctx, &caller)
+	// The LAN has its turn after the relay: one that hangs may not cost each tick
+	// as long as the first.
+	patience := infoTime
+	if r.state == relayDown {
+		patience = infoTimeAgain
+	}
+	infoCtx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	info, err := c.Info(infoCtx, &caller)
 	var status *relayclient.StatusError
 	if errors.As(err, &status) && status.Status == http.StatusNotFound && r.key.IsZero() && r.expected == "" {
 		s.v1 = true

@@ -144,7 +144,7 @@ func TestAcceptTimesAreClamped(t *testing.T) {
 		{"in the far future", "2036-01-01T00:00:00.000Z", "14", t0.Add(5 * time.Minute), 15 * day},
 		{"before the first push", "1970-01-01T00:00:00.000Z", "14", t0, 15 * day},
 		{"a retention of years", wire.FormatTime(t0), "10000", t0, 61 * day},
-		{"a retention below zero", wire.FormatTime(t0), "-5", t0, day},
+		{"a retention below zero", wire.FormatTime(t0), "-5", t0, 15 * day},
 		{"a retention that is no number", wire.FormatTime(t0), `"x"`, t0, 15 * day},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -60,6 +60,7 @@ func TestBackoffTable(t *testing.T) {
 
 // One host's backlog keeps nobody else's mail waiting, on either way.
 func TestDeadHostHoldsNobodyBack(t *testing.T) {
+	muchWork(t)
 	for _, overLAN := range []bool{true, false} {
 		t.Run(map[bool]string{true: "LAN", false: "relay"}[overLAN], func(t *testing.T) {
 			w := newWorld(t)

@@ -81,7 +81,7 @@ func (h *Host) send(t *tx, d Draft) (Sent, error) {
 	if err != nil {
 		return Sent{}, err
 	}
-	if err := ensureMailbox(t, d.From); err != nil {
+	if err := ensureMailbox(t, d.From, true); err != nil {
 		return Sent{}, err
 	}
 	if err := h.storeMessage(t, e.ID, e, opened, "", plan.local, false); err != nil {
@@ -180,15 +180,15 @@ func (h *Host) route(t *tx, d Draft) (plan, error) {
 			err = h.routeTo(t, &p, to, name, host)
 		case to == "*":
 			if err = everyPeer(to); err == nil {
-				err = p.addLocal(t, "SELECT name FROM mailboxes WHERE name <> ? ORDER BY name", d.From)
+				err = p.addLocal(t, "SELECT name FROM mailboxes WHERE made AND name <> ? ORDER BY name", d.From)
 			}
 		case isRole && wire.ValidAgentName(role):
 			if err = everyPeer(to); err == nil {
-				err = p.addLocal(t, "SELECT name FROM mailboxes WHERE instr(roles, ?) ORDER BY name", " "+role+" ")
+				err = p.addLocal(t, "SELECT name FROM mailboxes WHERE made AND instr(roles, ?) ORDER BY name", " "+role+" ")
 			}
 		case wire.ValidAgentName(to):
 			before := len(p.local)
-			if err = p.addLocal(t, "SELECT name FROM mailboxes WHERE name = ?", to); err != nil {
+			if err = p.addLocal(t, "SELECT name FROM mailboxes WHERE made AND name = ?", to); err != nil {
 				break
 			}
 			if len(p.local) > before || slices.Contains(p.local, to) {

@@ -68,7 +68,8 @@ func (c *call) hop() (Peer, error) {
 	if !c.peers.Allow(p.Key.String(), c.now()) {
 		return Peer{}, errTooMany
 	}
-	c.node.Seen(c.ctx, p, listensAt(c.r.RemoteAddr, hp.port))
+	at, _ := wire.ParseTime(hp.ts) // it was checked
+	c.node.Seen(c.ctx, p, listensAt(c.r.RemoteAddr, hp.port), at)
 	return p, nil
 }
 

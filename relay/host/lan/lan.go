@@ -89,7 +89,7 @@ type Node interface {
 
 	// Seen hears of each valid hop: who made it and the address it listens at,
 	// "" when the request did not say.
-	Seen(ctx context.Context, p Peer, addr string)
+	Seen(ctx context.Context, p Peer, addr string, at time.Time)
 
 	// Join pairs a host that knows a token of ours and returns the MAC of the
 	// answer. It returns ErrRefused for an unknown token, ErrConflict for a

@@ -78,7 +78,7 @@ func (n *fakeNode) Peer(_ context.Context, name string) (Peer, error) {
 	return p, nil
 }
 
-func (n *fakeNode) Seen(_ context.Context, p Peer, addr string) {
+func (n *fakeNode) Seen(_ context.Context, p Peer, addr string, _ time.Time) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.seen = append(n.seen, p.Name+" "+addr)

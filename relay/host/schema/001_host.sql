@@ -17,6 +17,8 @@ CREATE TABLE peers (
   paired_at      INTEGER NOT NULL,
   seen_at        INTEGER NOT NULL DEFAULT 0,
   lan_failures   INTEGER NOT NULL DEFAULT 0, -- calls in a row that reached nobody
+  lan_bad        INTEGER NOT NULL DEFAULT 0 CHECK (lan_bad IN (0, 1)), -- the last call failed
+  seen_addr      TEXT NOT NULL DEFAULT '',   -- where it seems to listen, tried once addr fails
   enc_key        BLOB CHECK (length(enc_key) = 32), -- pinned
   ad_key         BLOB CHECK (length(ad_key) = 32),  -- of the newest relay advertisement taken
   ad_iat         INTEGER NOT NULL DEFAULT 0,
@@ -42,6 +44,7 @@ CREATE TABLE pair_tokens (
 CREATE TABLE mailboxes (
   name       TEXT PRIMARY KEY,
   roles      TEXT NOT NULL DEFAULT '', -- separated and enclosed by spaces
+  made       INTEGER NOT NULL CHECK (made IN (0, 1)), -- here; else mail for it came, and only that reaches it
   created_at INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
