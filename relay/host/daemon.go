@@ -46,7 +46,7 @@ func (h *Host) Daemon(ctx context.Context, o DaemonOptions) error {
 	g, ctx := errgroup.WithContext(ctx)
 	addr := ""
 	if o.Listen == "" {
-		h.switchLANOff()
+		h.SwitchLANOff()
 	} else {
 		l, err := net.Listen(lanNetwork(o.Listen), o.Listen)
 		if err != nil {
@@ -108,7 +108,9 @@ func (r Report) plus(n Report) Report {
 	}
 }
 
-func (h *Host) switchLANOff() {
+// SwitchLANOff makes this host call nobody over the LAN: its mail goes over the
+// relay. Daemon does it by itself when it is not told to listen.
+func (h *Host) SwitchLANOff() {
 	h.mu.Lock()
 	h.lanOff = true
 	h.mu.Unlock()
@@ -269,4 +271,35 @@ func pause(ctx context.Context, d time.Duration) {
 	case <-ctx.Done():
 	case <-t.C:
 	}
+}
+
+// noteLANAddr remembers where this home's daemon serves the LAN, for the
+// commands beside it.
+func (h *Host) noteLANAddr(ctx context.Context, addr string) error {
+	old, err := h.lanAddr(ctx)
+	if err != nil || old == addr {
+		return err
+	}
+	return h.db.write(ctx, func(t *tx) error {
+		_, err := t.exec("INSERT INTO facts (name, value) VALUES ('lan_addr', ?1) ON CONFLICT (name) DO UPDATE SET value = ?1", addr)
+		return err
+	})
+}
+
+func (h *Host) lanAddr(ctx context.Context) (addr string, err error) {
+	err = h.db.read(ctx, func(t *tx) error {
+		_, err := t.get("SELECT value FROM facts WHERE name = 'lan_addr'", nil, &addr)
+		return err
+	})
+	return addr, err
+}
+
+// lanNetwork makes an IPv4 address mean IPv4: as "tcp" 0.0.0.0 would be every
+// address of both.
+func lanNetwork(listen string) string {
+	host, _, err := net.SplitHostPort(listen)
+	if ip := net.ParseIP(host); err == nil && ip != nil && ip.To4() != nil {
+		return "tcp4"
+	}
+	return "tcp"
 }

@@ -11,8 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gofrs/flock"
-
 	"github.com/agentmbx/agentmbx/relay/host/lan"
 	"github.com/agentmbx/agentmbx/relay/host/relayclient"
 	"github.com/agentmbx/agentmbx/relay/wire"
@@ -225,26 +223,6 @@ func (h *Host) reload(ctx context.Context) error {
 	h.mu.Unlock()
 	return nil
 }
-
-// lock makes this process the home's only daemon. The operating system holds
-// it, so that it ends with the process.
-func (h *Host) lock() (*flock.Flock, error) {
-	l := flock.New(filepath.Join(h.opts.Home, lockFile), flock.SetPermissions(0o600))
-	// A command that looks whether a daemon runs holds it for a moment.
-	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
-	defer cancel()
-	ok, err := l.TryLockContext(ctx, 20*time.Millisecond)
-	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
-		return nil, err
-	}
-	if !ok {
-		return nil, ErrDaemonRuns
-	}
-	return l, nil
-}
-
-// ErrDaemonRuns is returned when another process is the home's daemon.
-var ErrDaemonRuns = errors.New("a daemon runs on this home already: stop it first, or use it")
 
 // wake asks for a tick soon.
 func (h *Host) wake() {

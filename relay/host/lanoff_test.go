@@ -9,8 +9,8 @@ func TestLANOffGivesMailToTheRelayAtOnce(t *testing.T) {
 	w := newWorld(t)
 	alpha, beta := w.host("alpha"), w.host("beta")
 	pair(alpha, beta, true) // each knows where the other is served
-	alpha.switchLANOff()
-	beta.switchLANOff()
+	alpha.SwitchLANOff()
+	beta.SwitchLANOff()
 	beta.tick() // enrols
 
 	msg := alpha.send(beta, "hello")
@@ -30,8 +30,8 @@ func TestLANOffGivesMailToTheRelayAtOnce(t *testing.T) {
 	msg = alpha.send(beta, "over the LAN")
 	beta.lanOff = false
 	same(t, "handed over", alpha.tick().LAN.Sent, 1)
-	beta.switchLANOff()
-	alpha.switchLANOff()
+	beta.SwitchLANOff()
+	alpha.SwitchLANOff()
 	r = beta.tick()
 	same(t, "receipts given to the relay", r.Relay.ReceiptsSent, 1)
 	same(t, "receipts over the LAN", r.Receipts, ReceiptReport{})
@@ -45,7 +45,7 @@ func TestLANOffKeepsTheBackoff(t *testing.T) {
 	w := newWorld(t)
 	alpha, beta := w.host("alpha"), w.host("beta")
 	pair(alpha, beta, true)
-	alpha.switchLANOff()
+	alpha.SwitchLANOff()
 	beta.tick()
 
 	w.relay.stop()

@@ -304,3 +304,16 @@ func cutSubject(s string) string {
 	}
 	return s
 }
+
+// MailboxesWith names the mailboxes here that have a message.
+func (h *Host) MailboxesWith(ctx context.Context, id string) (boxes []string, err error) {
+	err = h.db.read(ctx, func(t *tx) error {
+		return t.each("SELECT mailbox FROM deliveries WHERE msg = ? ORDER BY mailbox", []any{id}, func(scan func(...any) error) error {
+			var box string
+			err := scan(&box)
+			boxes = append(boxes, box)
+			return err
+		})
+	})
+	return boxes, err
+}

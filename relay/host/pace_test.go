@@ -57,7 +57,7 @@ func TestTickDoesNotWaitForTheLongPoll(t *testing.T) {
 	w := newWorld(t)
 	alpha, beta := w.host("alpha"), w.host("beta")
 	pair(alpha, beta, false)
-	alpha.switchLANOff()
+	alpha.SwitchLANOff()
 	beta.tick()
 	alpha.tick()
 	polling := make(chan struct{}, 10)

@@ -30,6 +30,10 @@ var (
 	ErrPairRefused  = errors.New("the other host does not know this token: it may be mistyped, used or over")
 )
 
+// ErrUnproven is returned by JoinPeer when the host that answered does not know
+// the token: nothing was paired.
+var ErrUnproven = errors.New("the host that answered does not know the token: nothing was paired; someone may be in between")
+
 // NewPairToken makes a single-use token that lets one host pair with this one.
 // Only what is stretched from it is kept.
 func (h *Host) NewPairToken(ctx context.Context, life time.Duration) (token string, err error) {

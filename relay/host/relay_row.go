@@ -152,3 +152,11 @@ func holdFor(times int64) time.Duration {
 	}
 	return min(time.Minute<<(times-1), time.Hour)
 }
+
+// ParseRelayURL checks a relay's URL and returns it in its one spelling. Its
+// error repeats nothing of s.
+func ParseRelayURL(s string) (string, error) { return relayclient.ParseURL(s) }
+
+// RelayURL is the relay in use, that of Options or else of the configuration;
+// "" for none.
+func (h *Host) RelayURL() string { return h.relayURL() }
