@@ -28,9 +28,8 @@ func main() {
 // An interrupt or SIGTERM cancels the command's context; a second one ends
 // the process at once.
 func Main(args []string, in io.Reader, out, errw io.Writer) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := untilSignal()
 	defer stop()
-	context.AfterFunc(ctx, stop) // back to the default: the next signal kills
 
 	// net/http writes a word of its own to the standard logger when a server says
 	// more than it was asked: text from outside, and nobody's line of log.
@@ -43,6 +42,36 @@ func Main(args []string, in io.Reader, out, errw io.Writer) int {
 		fmt.Fprintln(errw, "agentmbx:", printable(oneLine(err)))
 	}
 	return exitCode(err)
+}
+
+// untilSignal returns a context that an interrupt or SIGTERM ends. A second one
+// ends the process as if nobody listened, however soon it comes.
+func untilSignal() (ctx context.Context, stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	over := make(chan struct{})
+	go func() {
+		select {
+		case <-signals:
+			cancel()
+		case <-over:
+			return
+		}
+		select {
+		case s := <-signals:
+			signal.Reset(s)
+			if self, err := os.FindProcess(os.Getpid()); err != nil || self.Signal(s) != nil {
+				os.Exit(codeFailed)
+			}
+		case <-over:
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(signals)
+		close(over)
+		cancel()
+	}
 }
 
 // oneLine puts an error on one line: some of cobra's, and joined ones, have more.
