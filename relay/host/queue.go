@@ -1,5 +1,7 @@
 package host
 
+import "fmt"
+
 // maxDue is how many rows of a queue one tick takes.
 const maxDue = 200
 
@@ -11,10 +13,10 @@ type queue struct {
 }
 
 // A row is due when its time has come, and when it waits for longer than any
-// backoff (maxBackoff): a clock that was ahead has put it there.
-const (
+// backoff: a clock that was ahead has put it there.
+var (
 	timeHasCome = "fold = ?1 AND next_at <= ?2"
-	tooFarAhead = "fold = ?1 AND next_at > ?2 + 3600000"
+	tooFarAhead = fmt.Sprintf("fold = ?1 AND next_at > ?2 + %d", maxBackoff.Milliseconds())
 )
 
 var (

@@ -149,7 +149,7 @@ func (h *Host) announceRotations(ctx context.Context) error {
 	}
 	var folds []string
 	err := h.db.read(ctx, func(t *tx) error {
-		return t.each("SELECT DISTINCT fold FROM rotation_peers WHERE next_at <= ?1 OR next_at > ?1 + 3600000 LIMIT 100", []any{t.now}, func(scan func(...any) error) error {
+		return t.each("SELECT DISTINCT fold FROM rotation_peers WHERE next_at <= ?1 OR next_at > ?1 + ?2 LIMIT 100", []any{t.now, maxBackoff.Milliseconds()}, func(scan func(...any) error) error {
 			var fold string
 			err := scan(&fold)
 			folds = append(folds, fold)

@@ -47,7 +47,7 @@ func TestNormalizeAddr(t *testing.T) {
 func TestIPv6(t *testing.T) {
 	l, err := net.Listen("tcp", "[::1]:0")
 	if err != nil {
-		t.Skip("no IPv6 here")
+		t.Skipf("this machine has no IPv6 loopback to listen on: %v", err)
 	}
 	r := newRig(t)
 	r.http.Listener.Close()
