@@ -30,6 +30,8 @@ var (
 	ErrClosed = errors.New("the store is closed")
 	// ErrNameTaken: another live host of the same proven account has the name.
 	ErrNameTaken = errors.New("name taken in the account")
+	// ErrRunning: a run of the job has not finished.
+	ErrRunning = errors.New("the job is running")
 )
 
 // Store is the relay's durable state. Safe for concurrent use.
@@ -146,7 +148,17 @@ type Item struct {
 	Size       int64 // len(Wire), also where Wire is left out
 	AcceptedAt time.Time
 	ExpiresAt  time.Time // zero: never
+	Held       bool      // it stands in the quarantine, not in its queue
 	Wire       []byte
+}
+
+// HeldItem is an item that an operator took out of its queue. It keeps its
+// dedup row, its number and its charge, follows a rotation of its target and
+// expires like any other; pulls and acks do not see it.
+type HeldItem struct {
+	Item
+	HeldAt        time.Time
+	Actor, Reason string
 }
 
 // Dedup is the memory of an item once accepted; it outlives the item.
@@ -165,6 +177,26 @@ type DedupKey struct {
 
 // Usage is what a queue, a share of one or an account holds.
 type Usage struct{ Items, Bytes int64 }
+
+// Outcomes of a run.
+const (
+	OutcomeOK      = "ok"
+	OutcomeFailed  = "failed"
+	OutcomeCrashed = "crashed" // its process ended before it did
+)
+
+// Run is one run of a job. While it is not finished it is the job's lease: no
+// other run of that job can start.
+type Run struct {
+	ID         int64
+	Job        string
+	AskedBy    string // the schedule, or who
+	Holder     string // the process that runs it
+	StartedAt  time.Time
+	FinishedAt time.Time // zero while it runs
+	Outcome    string    // "" while it runs
+	Detail     string
+}
 
 // Op is one line of the relay log.
 type Op struct {
@@ -218,9 +250,15 @@ type Reader interface {
 	// limit of them, and stops early when each answers false. The items are
 	// the caller's to keep.
 	Page(target wire.PublicKey, after int64, limit int, each func(Item) bool) error
-	// Expired lists up to limit items, without Wire, that were accepted at or
-	// after from and whose time is over at now.
+	// Expired lists up to limit items, without Wire and held ones too, that
+	// were accepted at or after from and whose time is over at now.
 	Expired(from, now time.Time, limit int) ([]Item, error)
+	// CountExpired counts what Expired would list without a limit. It costs
+	// as much as there is to count.
+	CountExpired(from, now time.Time) (int64, error)
+	// Held calls each for every item in quarantine, in the order of target and
+	// seq, until each answers false. The items are the caller's to keep.
+	Held(each func(HeldItem) bool) error
 	// Prunable lists up to limit dedup rows that were accepted before a time
 	// and whose item is no longer queued.
 	Prunable(before time.Time, limit int) ([]DedupKey, error)
@@ -230,6 +268,16 @@ type Reader interface {
 
 	// Log lists operations, newest first; op "" means all kinds.
 	Log(op string, limit int) ([]Op, error)
+
+	// Runs lists runs, newest first; job "" means all jobs.
+	Runs(job string, limit int) ([]Run, error)
+	// LastRun is the newest run of a job with an outcome ("" means the one
+	// that is not finished).
+	LastRun(job, outcome string) (Run, error)
+	// Run finds a run by its id.
+	Run(id int64) (Run, error)
+	// State is what SetState stored under a name, JSON.
+	State(name string) ([]byte, error)
 }
 
 // Tx is a transaction: a Reader that sees its own writes.
@@ -257,8 +305,11 @@ type Tx interface {
 	// AckThrough drops the items of target up to and with seq, and records
 	// it. seq is not above the head; an older ack changes nothing.
 	AckThrough(target wire.PublicKey, seq int64) (deleted int64, err error)
-	// Drop removes one item and gives its charge back; its dedup row stays.
+	// Drop removes one item, queued or held as Held says, and gives its charge
+	// back; its dedup row stays.
 	Drop(Item) error
+	// Hold takes a queued item out of its queue and into the quarantine.
+	Hold(target wire.PublicKey, seq int64, at time.Time, actor, reason string) error
 	// Forget removes those of the rows that Prunable would still list.
 	Forget(rows []DedupKey, before time.Time) (pruned int64, err error)
 	// Rotate makes New the successor of Old: name, account, queue and sender
@@ -271,6 +322,17 @@ type Tx interface {
 	SetHeartbeat(at time.Time) error
 	// AppendLog keeps the last LogKeep lines of each kind.
 	AppendLog(at time.Time, op string, receipt []byte) error
+
+	// StartRun records the beginning of a run and answers its id, or
+	// ErrRunning while the same holder has one of that job. Only one process
+	// at a time writes to a store, so that another holder's unfinished run is
+	// one that a crash left: it is recorded as such and taken over.
+	StartRun(r Run) (int64, error)
+	// FinishRun records the end of a run; of its job the last keep runs stay,
+	// and the last one that went well.
+	FinishRun(r Run, keep int) error
+	// SetState remembers a JSON value under a name; nil forgets it.
+	SetState(name string, value []byte) error
 }
 
 // LogKeep is how many lines of each kind the relay log keeps, so that sweeps

@@ -4,39 +4,53 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/agentmbx/agentmbx/relay/store"
 )
 
 // comparisons each list what does not agree; an agreeing store answers no row.
+// Counters are looked up for what there is and then compared in sum, which finds
+// those that count what is not there: a FULL JOIN would take the square of it.
 var comparisons = []struct{ what, query string }{
 	{"a queue's counter differs from its items", `
-		SELECT hex(coalesce(s.target_pubkey, i.target_pubkey)), s.items, s.bytes, i.n, i.b
-		FROM seqs s FULL JOIN (SELECT target_pubkey, count(*) n, sum(bytes) b FROM items GROUP BY 1) i USING (target_pubkey)
-		WHERE coalesce(s.items, 0) <> coalesce(i.n, 0) OR coalesce(s.bytes, 0) <> coalesce(i.b, 0)`},
+		SELECT hex(target_pubkey), s.items, s.bytes, n, b
+		FROM (SELECT target_pubkey, count(*) n, sum(bytes) b FROM charged GROUP BY 1) LEFT JOIN seqs s USING (target_pubkey)
+		WHERE s.items IS NOT n OR s.bytes IS NOT b` + inSum("seqs", "charged")},
 	{"a sender's share differs from its items", `
-		SELECT hex(coalesce(s.target_pubkey, i.target_pubkey)), hex(sender_pubkey), s.items, s.bytes, i.n, i.b
-		FROM shares s FULL JOIN (SELECT target_pubkey, sender_pubkey, count(*) n, sum(bytes) b FROM items GROUP BY 1, 2) i
-		USING (target_pubkey, sender_pubkey)
-		WHERE coalesce(s.items, 0) <> coalesce(i.n, 0) OR coalesce(s.bytes, 0) <> coalesce(i.b, 0)`},
+		SELECT hex(target_pubkey), hex(sender_pubkey), s.items, s.bytes, n, b
+		FROM (SELECT target_pubkey, sender_pubkey, count(*) n, sum(bytes) b FROM charged GROUP BY 1, 2)
+		LEFT JOIN shares s USING (target_pubkey, sender_pubkey)
+		WHERE s.items IS NOT n OR s.bytes IS NOT b` + inSum("shares", "charged", "NULL")},
 	{"an account's counter differs from its items", `
-		SELECT account, a.items, a.bytes, i.n, i.b
-		FROM accounts a FULL JOIN (SELECT e.account, count(*) n, sum(bytes) b
-			FROM items JOIN enrolments e ON host_pubkey = target_pubkey WHERE e.account IS NOT NULL GROUP BY 1) i USING (account)
-		WHERE coalesce(a.items, 0) <> coalesce(i.n, 0) OR coalesce(a.bytes, 0) <> coalesce(i.b, 0)`},
+		SELECT account, a.items, a.bytes, n, b
+		FROM (SELECT e.account, count(*) n, sum(bytes) b
+			FROM charged JOIN enrolments e ON host_pubkey = target_pubkey WHERE e.account IS NOT NULL GROUP BY 1) LEFT JOIN accounts a USING (account)
+		WHERE a.items IS NOT n OR a.bytes IS NOT b` +
+		inSum("accounts", "charged JOIN enrolments ON host_pubkey = target_pubkey WHERE account IS NOT NULL")},
 	{"a total differs from a count", `
 		SELECT name, value, n FROM (
-			SELECT 'items' name, count(*) n FROM items UNION ALL SELECT 'bytes', coalesce(sum(bytes), 0) FROM items
+			SELECT 'items' name, count(*) n FROM charged UNION ALL SELECT 'bytes', coalesce(sum(bytes), 0) FROM charged
 			UNION ALL SELECT 'enrolments', count(*) FROM enrolments WHERE revoked_at IS NULL) LEFT JOIN totals USING (name)
 		WHERE value IS NOT n`},
-	{"an item's size is not that of its wire", `SELECT hex(target_pubkey), seq FROM items WHERE bytes <> length(wire)`},
+	{"an item's size is not that of its wire", `SELECT hex(target_pubkey), seq FROM items WHERE bytes <> length(wire)
+		UNION ALL SELECT hex(target_pubkey), seq FROM quarantine WHERE bytes <> length(wire)`},
 	{"a seq is not below the next one", `
-		SELECT hex(i.target_pubkey), i.seq FROM items i LEFT JOIN seqs s USING (target_pubkey) WHERE s.next_seq IS NULL OR i.seq >= s.next_seq`},
+		SELECT hex(i.target_pubkey), i.seq FROM charged i LEFT JOIN seqs s USING (target_pubkey) WHERE s.next_seq IS NULL OR i.seq >= s.next_seq`},
+	{"an item is queued and held", `SELECT hex(target_pubkey), seq FROM items JOIN quarantine USING (target_pubkey, seq)`},
 	{"an ack is beyond the head", `
 		SELECT hex(target_pubkey), acked_through FROM acked LEFT JOIN seqs s USING (target_pubkey)
 		WHERE acked_through > 0 AND acked_through >= coalesce(s.next_seq, 1)`},
 	{"an acked item is still queued", `
 		SELECT hex(i.target_pubkey), i.seq FROM items i JOIN acked USING (target_pubkey) WHERE i.seq <= acked_through`},
+}
+
+// inSum compares the sum of a table of counters with what is counted.
+func inSum(counters, counted string, columns ...string) string {
+	return ` UNION ALL SELECT ` + strings.Join(append(columns, "'all'"), ", ") + `, i, c, n, b
+		FROM (SELECT coalesce(sum(items), 0) i, coalesce(sum(bytes), 0) c FROM ` + counters + `),
+			(SELECT count(*) n, coalesce(sum(bytes), 0) b FROM ` + counted + `)
+		WHERE i <> n OR c <> b`
 }
 
 // Check compares the store with itself over one snapshot: SQLite's integrity
@@ -45,31 +59,45 @@ var comparisons = []struct{ what, query string }{
 func (s *Store) Check(ctx context.Context) error {
 	return s.View(ctx, func(r store.Reader) error {
 		c := r.(reader).c
-		var faults []error
-		if err := c.query(func(r row) error {
-			if r.text(0) != "ok" {
-				faults = append(faults, fmt.Errorf("integrity: %s", r.text(0)))
-			}
-			return nil
-		}, "PRAGMA integrity_check"); err != nil {
-			return err
-		}
-		if err := c.query(func(r row) error {
-			faults = append(faults, fmt.Errorf("foreign key: %v", []any{r}))
-			return nil
-		}, "PRAGMA foreign_key_check"); err != nil {
-			return err
-		}
-		for _, cmp := range comparisons {
-			if err := c.query(func(r row) error {
-				faults = append(faults, fmt.Errorf("%s: %v", cmp.what, []any{r}))
-				return nil
-			}, cmp.query); err != nil {
-				return fmt.Errorf("%s: %w", cmp.what, err)
-			}
-		}
-		return errors.Join(append(faults, checkLists(c))...)
+		return c.during(ctx, func() error { return check(c, 0) })
 	})
+}
+
+// before2 stands in front of a comparison for a file of schema 1, which has no
+// quarantine.
+const before2 = `WITH charged AS (SELECT target_pubkey, seq, sender_pubkey, bytes FROM items),
+	quarantine AS (SELECT target_pubkey, seq, bytes, wire FROM items WHERE false) `
+
+// check compares what c sees; schema is 0 for the newest.
+func check(c *conn, schema int) error {
+	older := ""
+	if schema == 1 {
+		older = before2
+	}
+	var faults []error
+	if err := c.query(func(r row) error {
+		if r.text(0) != "ok" {
+			faults = append(faults, fmt.Errorf("integrity: %s", r.text(0)))
+		}
+		return nil
+	}, "PRAGMA integrity_check"); err != nil {
+		return err
+	}
+	if err := c.query(func(r row) error {
+		faults = append(faults, fmt.Errorf("foreign key: %v", []any{r}))
+		return nil
+	}, "PRAGMA foreign_key_check"); err != nil {
+		return err
+	}
+	for _, cmp := range comparisons {
+		if err := c.query(func(r row) error {
+			faults = append(faults, fmt.Errorf("%s: %v", cmp.what, []any{r}))
+			return nil
+		}, older+cmp.query); err != nil {
+			return fmt.Errorf("%s: %w", cmp.what, err)
+		}
+	}
+	return errors.Join(append(faults, checkLists(c))...)
 }
 
 // checkLists compares sender_lists with listed_senders.

@@ -33,6 +33,10 @@ func TestCheckFindsFaults(t *testing.T) {
 		{"seq at the next", "UPDATE seqs SET next_seq = 1", "a seq is not below"},
 		{"ack beyond the head", "INSERT INTO acked SELECT target_pubkey, next_seq FROM seqs", "an ack is beyond"},
 		{"acked and queued", "INSERT INTO acked SELECT target_pubkey, 1 FROM seqs", "an acked item"},
+		{"held item gone", "DELETE FROM quarantine", "a queue's counter"},
+		{"held size", "UPDATE quarantine SET bytes = 7", "an item's size"},
+		{"held seq at the next", "UPDATE quarantine SET seq = 3", "a seq is not below"},
+		{"held and queued", "UPDATE quarantine SET seq = 1", "queued and held"},
 		{"listed sender gone", "DELETE FROM listed_senders", "not indexed"},
 		{"listed sender too many", "INSERT INTO listed_senders VALUES (zeroblob(32), zeroblob(32))", "is in no list"},
 	}
@@ -41,7 +45,8 @@ func TestCheckFindsFaults(t *testing.T) {
 	st := mustOpen(t, testOptions(t.TempDir()))
 	if err := st.Update(t.Context(), func(tx store.Tx) error {
 		_, err := tx.Insert(storetest.Mail(a, s, "1", 100))
-		return errors.Join(err,
+		_, err2 := tx.Insert(storetest.Mail(a, s, "2", 100))
+		return errors.Join(err, err2, tx.Hold(a, 2, at, "operator", "reason"),
 			tx.PutEnrolment(store.Enrolment{Key: a, Name: "alpha", Account: "acme", AuthorizedBy: "jwks", EnrolledAt: at}),
 			tx.PutSenderList(store.SenderList{Target: a, Senders: []wire.PublicKey{s}, IAT: at, Record: []byte("{}")}))
 	}); err != nil {

@@ -27,6 +27,9 @@ type conn struct {
 	// back by itself (as on a full disk), what follows would commit alone.
 	failed error
 
+	// ctx ends the queries of a long read; see during.
+	ctx context.Context
+
 	// fault, set in tests, is asked before and after each statement.
 	fault func(query string, done bool) error
 }
@@ -75,6 +78,10 @@ func openConn(path, mode string, pragmas []string) (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	return openAddress(addr, path)
+}
+
+func openAddress(addr, path string) (*conn, error) {
 	c, err := (&driverpkg.Driver{}).Open(addr)
 	if err != nil {
 		return nil, plain(err, path)
@@ -180,7 +187,11 @@ func (c *conn) query(each func(r row) error, query string, args ...any) (err err
 	if err != nil {
 		return c.fail(err)
 	}
-	rows, err := s.QueryContext(context.Background(), c.args)
+	ctx := c.ctx
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	rows, err := s.QueryContext(ctx, c.args)
 	if err != nil {
 		return c.fail(err)
 	}
@@ -200,6 +211,18 @@ func (c *conn) query(each func(r row) error, query string, args ...any) (err err
 			return err
 		}
 	}
+}
+
+// during runs fn, whose queries end with ctx: a statement that reads a whole store
+// takes longer than anybody who stops the process will wait.
+func (c *conn) during(ctx context.Context, fn func() error) error {
+	c.ctx = ctx
+	defer func() { c.ctx = nil }()
+	err := fn()
+	if err != nil && ctx.Err() != nil {
+		return ctx.Err() // whatever the interrupted statement said
+	}
+	return err
 }
 
 // one reads a single row and reports whether there was one.

@@ -18,6 +18,9 @@ var (
 	ErrNewerSchema = errors.New("the store was written by a newer agentmbx")
 	ErrNotAStore   = errors.New("not a store of this relay")
 	ErrNoStore     = errors.New("there is no store")
+	ErrNotAtRest   = errors.New("not a finished file")
+	ErrDamaged     = errors.New("is damaged; restore a backup")
+	ErrBusy        = errors.New("another program holds it open for writing")
 )
 
 // code is the primary result code of a driver error, or 0.
@@ -52,11 +55,11 @@ func plain(err error, path string) error {
 	case sqlite3.SQLITE_NOTADB:
 		return fmt.Errorf("%s: %w: not an SQLite database", path, ErrNotAStore)
 	case sqlite3.SQLITE_CORRUPT:
-		what = "is damaged; restore a backup"
+		return fmt.Errorf("%s: %w: %w", path, ErrDamaged, err)
 	case sqlite3.SQLITE_IOERR:
 		what = "the device failed a read or a write (or is full)"
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
-		what = "another program holds it open for writing"
+		return fmt.Errorf("%s: %w: %w", path, ErrBusy, err)
 	default:
 		return fmt.Errorf("%s: %w", path, err)
 	}

@@ -117,7 +117,8 @@ func (c faultCase) host(label, account string) store.Enrolment {
 	return store.Enrolment{Key: c.key(label), Name: c.tag(label), Account: account, AuthorizedBy: "jwks", EnrolledAt: faultTime}
 }
 
-// seed is what stands before an operation: a host with mail and a list.
+// seed is what stands before an operation: a host with mail, some of it held,
+// and a list; a run of another process and some state.
 func (c faultCase) seed(tx store.Tx) error {
 	if err := errors.Join(tx.PutEnrolment(c.host("t", c.tag("acme"))), tx.PutEnrolment(c.host("s", ""))); err != nil {
 		return err
@@ -130,8 +131,13 @@ func (c faultCase) seed(tx store.Tx) error {
 	if _, err := tx.Insert(c.item("n", "s", "seed-2")); err != nil { // the next key has one of them too
 		return err
 	}
-	_, err := tx.AckThrough(c.key("t"), 1)
-	return errors.Join(err, tx.PutSenderList(store.SenderList{Target: c.key("t"), Senders: []wire.PublicKey{c.key("s")},
+	seq, err := tx.Insert(c.item("t", "s", "seed-4"))
+	if err == nil {
+		err = tx.Hold(c.key("t"), seq, faultTime, "operator", "reason")
+	}
+	_, err2 := tx.StartRun(store.Run{Job: c.tag("job"), Holder: "before", StartedAt: faultTime})
+	_, err3 := tx.AckThrough(c.key("t"), 1)
+	return errors.Join(err, err2, err3, tx.SetState(c.tag("state"), []byte("1")), tx.PutSenderList(store.SenderList{Target: c.key("t"), Senders: []wire.PublicKey{c.key("s")},
 		IAT: faultTime, Record: []byte("{}")}))
 }
 
@@ -153,7 +159,8 @@ func (c faultCase) mate(id string) func(store.Tx) error {
 func (c faultCase) facts(t *testing.T, s *Store) string {
 	t.Helper()
 	sc := storetest.Scope{Hosts: map[string]wire.PublicKey{}, Accounts: []string{c.tag("acme"), c.tag("zeta")},
-		Items: []string{"seed-1", "seed-2", "seed-3", "mate-1", "mate-2", "op-1", "op-2"}, Ops: []string{c.tag("op")}}
+		Items: []string{"seed-1", "seed-2", "seed-3", "seed-4", "mate-1", "mate-2", "op-1", "op-2"}, Ops: []string{c.tag("op")},
+		Jobs: []string{c.tag("job")}, States: []string{c.tag("state"), c.tag("state 2")}}
 	for _, l := range []string{"t", "s", "n"} {
 		sc.Hosts[l] = c.key(l)
 		sc.Names = append(sc.Names, c.tag(l))
@@ -196,7 +203,7 @@ var faultOps = []struct {
 	{"sweep", func(c faultCase, tx store.Tx) error {
 		it := c.item("t", "s", "seed-2")
 		it.Seq, it.Wire = 2, nil
-		if err := tx.Drop(it); err != nil && !errors.Is(err, store.ErrNotFound) {
+		if err := gone(tx.Drop(it)); err != nil {
 			return err
 		}
 		notice := c.item("s", "t", "op-1")
@@ -220,6 +227,32 @@ var faultOps = []struct {
 		return errors.Join(tx.AddDenial(store.Denial{HostFP: c.tag("fp"), Reason: "r", Source: "test", AddedAt: faultTime}),
 			tx.SetHeartbeat(faultTime.Add(time.Second)))
 	}, false},
+	{"hold", func(c faultCase, tx store.Tx) error {
+		return gone(tx.Hold(c.key("t"), 3, faultTime, "operator", "reason"))
+	}, false},
+	{"drop what is held", func(c faultCase, tx store.Tx) error {
+		it := c.item("t", "s", "seed-4")
+		it.Seq, it.Held = 4, true
+		return gone(tx.Drop(it))
+	}, false},
+	{"start a run where one was left", func(c faultCase, tx store.Tx) error {
+		_, err := tx.StartRun(store.Run{Job: c.tag("job"), Holder: "after", StartedAt: faultTime.Add(time.Second)})
+		if errors.Is(err, store.ErrRunning) { // it was stored after all
+			return nil
+		}
+		return err
+	}, false},
+	{"finish a run", func(c faultCase, tx store.Tx) error {
+		r, err := tx.LastRun(c.tag("job"), "")
+		if err != nil {
+			return gone(err)
+		}
+		r.FinishedAt, r.Outcome, r.Detail = faultTime.Add(time.Second), store.OutcomeFailed, "detail"
+		return tx.FinishRun(r, 0)
+	}, false},
+	{"replace a state and forget it", func(c faultCase, tx store.Tx) error {
+		return errors.Join(tx.SetState(c.tag("state"), []byte("2")), tx.SetState(c.tag("state 2"), []byte("3")), tx.SetState(c.tag("state"), nil))
+	}, false},
 	{"totals midway", func(c faultCase, tx store.Tx) error {
 		if err := push(tx, c.item("t", "s", "op-1")); err != nil {
 			return err
@@ -236,6 +269,14 @@ var faultOps = []struct {
 		_, err := tx.Totals()
 		return errors.Join(errOwn, err)
 	}, true},
+}
+
+// gone looks away from what a first try has taken away already.
+func gone(err error) error {
+	if errors.Is(err, store.ErrNotFound) {
+		return nil
+	}
+	return err
 }
 
 var errOwn = errors.New("the closure's own error")

@@ -76,21 +76,22 @@ func (e *LockedError) Error() string {
 	return fmt.Sprintf("%s is held by %s: %s, then start again", e.Path, e.Holder, next)
 }
 
-// A lock is the right to write to one store. The operating system keeps it
+// A Lock is the right to write to one store. The operating system keeps it
 // with the open file, so it ends with the process, however that ends. The
 // file stays behind on purpose: removing it would let two processes lock two
 // files of one name.
-type lock struct {
+type Lock struct {
 	path string
 	file *flock.Flock
+	made bool // there was no lock file before
 }
 
-// acquireLock takes the lock of the store in dir, waiting up to wait for its
-// holder to let go, and then writes holder into the lock file. When it has to
+// AcquireLock takes the lock of the store in dir, waiting up to wait for its
+// holder to let go, and then writes this process into the lock file. When it has to
 // wait, it calls notify (which may be nil) once with the present holder, zero
 // when that is not readable. It returns a *LockedError when the time is up,
 // and ctx's cause when ctx ends first.
-func acquireLock(ctx context.Context, dir string, wait time.Duration, holder Holder, notify func(Holder)) (*lock, error) {
+func AcquireLock(ctx context.Context, dir string, wait time.Duration, notify func(Holder)) (*Lock, error) {
 	path := filepath.Join(dir, lockName)
 	tick := time.NewTicker(lockPoll)
 	defer tick.Stop()
@@ -102,7 +103,7 @@ func acquireLock(ctx context.Context, dir string, wait time.Duration, holder Hol
 			return nil, err
 		}
 		if l != nil {
-			l.sign(holder)
+			l.sign(ThisProcess())
 			return l, nil
 		}
 		if wait <= 0 {
@@ -121,8 +122,22 @@ func acquireLock(ctx context.Context, dir string, wait time.Duration, holder Hol
 	}
 }
 
-// release lets the next process have the store.
-func (l *lock) release() error {
+// Made reports whether there was no lock file before this lock: no agentmbx has
+// had the folder's store open yet.
+func (l *Lock) Made() bool { return l.made }
+
+// Undo gives the lock back as if it had never been taken: a lock file that it
+// made goes, too. Who waits for the lock finds that out and makes another.
+func (l *Lock) Undo() error {
+	var err error
+	if l.made {
+		err = os.Remove(l.path)
+	}
+	return errors.Join(err, l.Release())
+}
+
+// Release lets the next process have the store.
+func (l *Lock) Release() error {
 	if err := l.file.Close(); err != nil {
 		return fmt.Errorf("release %s: %w", l.path, err)
 	}
@@ -153,10 +168,12 @@ func ReadHolder(dir string) (h Holder, held bool, err error) {
 }
 
 // tryLock takes the lock at path, or returns nil when another has it.
-func tryLock(path string) (*lock, error) {
+func tryLock(path string) (*Lock, error) {
 	if err := checkLockFile(path); err != nil {
 		return nil, err
 	}
+	_, err := os.Lstat(path)
+	made := errors.Is(err, fs.ErrNotExist)
 	f := flock.New(path,
 		flock.SetFlag(os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW),
 		flock.SetPermissions(0o600))
@@ -173,7 +190,7 @@ func tryLock(path string) (*lock, error) {
 	if err == nil {
 		var now fs.FileInfo
 		if now, err = os.Lstat(path); err == nil && os.SameFile(locked, now) {
-			return &lock{path: path, file: f}, nil
+			return &Lock{path: path, file: f, made: made}, nil
 		}
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -202,7 +219,7 @@ func checkLockFile(path string) error {
 // disk may be full, so a failure leaves a lock without a name, not no lock.
 // Opening the file a second time is harmless: a flock belongs to the one open
 // file that took it.
-func (l *lock) sign(h Holder) {
+func (l *Lock) sign(h Holder) {
 	if h.Since.IsZero() {
 		h.Since = time.Now().UTC()
 	}

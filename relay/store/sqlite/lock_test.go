@@ -23,13 +23,13 @@ func TestLockChild(t *testing.T) {
 	if dir == "" {
 		t.Skip("only run by the lock tests")
 	}
-	l, err := acquireLock(t.Context(), dir, 0, ThisProcess(), nil)
+	l, err := AcquireLock(t.Context(), dir, 0, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	fmt.Println("locked")
 	_, _ = io.Copy(io.Discard, os.Stdin)
-	if err := l.release(); err != nil {
+	if err := l.Release(); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -65,18 +65,18 @@ func lockChild(t *testing.T, dir string) (pid int, kill func()) {
 	return 0, nil
 }
 
-func mustLock(t *testing.T, dir string) *lock {
+func mustLock(t *testing.T, dir string) *Lock {
 	t.Helper()
-	l, err := acquireLock(t.Context(), dir, 0, ThisProcess(), nil)
+	l, err := AcquireLock(t.Context(), dir, 0, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return l
 }
 
-func mustRelease(t *testing.T, l *lock) {
+func mustRelease(t *testing.T, l *Lock) {
 	t.Helper()
-	if err := l.release(); err != nil {
+	if err := l.Release(); err != nil {
 		t.Error(err)
 	}
 }
@@ -88,7 +88,7 @@ func TestLockTakenOverFromKilledProcess(t *testing.T) {
 	var told []Holder
 	began := time.Now()
 	var killed time.Time
-	l, err := acquireLock(t.Context(), dir, 30*time.Second, ThisProcess(), func(h Holder) {
+	l, err := AcquireLock(t.Context(), dir, 30*time.Second, func(h Holder) {
 		told = append(told, h)
 		killed = time.Now()
 		kill() // SIGKILL, only now that somebody waits
@@ -116,7 +116,7 @@ func TestLockTimesOut(t *testing.T) {
 
 	for _, wait := range []time.Duration{0, 250 * time.Millisecond} {
 		notified := 0
-		_, err := acquireLock(t.Context(), dir, wait, ThisProcess(), func(Holder) { notified++ })
+		_, err := AcquireLock(t.Context(), dir, wait, func(Holder) { notified++ })
 		var locked *LockedError
 		if !errors.As(err, &locked) {
 			t.Fatalf("after %v: got %v; want a *LockedError", wait, err)
@@ -140,7 +140,7 @@ func TestLockWaitEndsWithContext(t *testing.T) {
 	l := mustLock(t, dir)
 	defer mustRelease(t, l)
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err := acquireLock(ctx, dir, time.Hour, ThisProcess(), func(Holder) { cancel() })
+	_, err := AcquireLock(ctx, dir, time.Hour, func(Holder) { cancel() })
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v; want context.Canceled", err)
 	}
@@ -162,7 +162,7 @@ func TestReadHolderDoesNotDisturb(t *testing.T) {
 			t.Errorf("held: got %+v, %v, %v; want this process", h, held, err)
 		}
 	}
-	if _, err := acquireLock(t.Context(), dir, 0, ThisProcess(), nil); err == nil {
+	if _, err := AcquireLock(t.Context(), dir, 0, nil); err == nil {
 		t.Error("a second lock was had after ReadHolder looked; want it refused")
 	}
 	mustRelease(t, l)
@@ -204,8 +204,8 @@ func TestLockRefusesWhatIsNoFile(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer os.Remove(path)
-			if _, err := acquireLock(t.Context(), dir, 0, ThisProcess(), nil); err == nil || !strings.Contains(err.Error(), path) {
-				t.Errorf("acquireLock: got %v; want a refusal that names %s", err, path)
+			if _, err := AcquireLock(t.Context(), dir, 0, nil); err == nil || !strings.Contains(err.Error(), path) {
+				t.Errorf("AcquireLock: got %v; want a refusal that names %s", err, path)
 			}
 			if _, _, err := ReadHolder(dir); err == nil {
 				t.Error("ReadHolder: got nil; want a refusal")

@@ -240,18 +240,47 @@ func (r reader) Page(target wire.PublicKey, after int64, limit int, each func(st
 	return err
 }
 
+const expired = " WHERE expires_at <= ?1 AND accepted_at >= ?2"
+
 func (r reader) Expired(from, now time.Time, limit int) (list []store.Item, err error) {
-	err = r.c.query(func(row row) error { list = append(list, item(row)); return nil },
-		"SELECT "+itemColumns+" FROM items WHERE expires_at <= ? AND accepted_at >= ? ORDER BY expires_at LIMIT ?",
+	err = r.c.query(func(row row) error {
+		it := item(row)
+		it.Held = row.int(10) == 1
+		list = append(list, it)
+		return nil
+	}, "SELECT "+itemColumns+", 0 FROM items"+expired+" UNION ALL SELECT "+itemColumns+", 1 FROM quarantine"+expired+" ORDER BY expires_at LIMIT ?3",
 		now, from, limit)
 	return list, err
+}
+
+func (r reader) CountExpired(from, now time.Time) (n int64, err error) {
+	_, err = r.c.one(func(row row) { n = row.int(0) },
+		"SELECT (SELECT count(*) FROM items"+expired+") + (SELECT count(*) FROM quarantine"+expired+")", now, from)
+	return n, err
+}
+
+func (r reader) Held(each func(store.HeldItem) bool) error {
+	err := r.c.query(func(row row) error {
+		h := store.HeldItem{Item: item(row), HeldAt: row.time(10), Actor: row.text(11), Reason: row.text(12)}
+		h.Item.Held, h.Wire = true, row.bytes(13)
+		if !each(h) {
+			return errStop
+		}
+		return nil
+	}, "SELECT "+itemColumns+", held_at, actor, reason, wire FROM quarantine ORDER BY target_pubkey, seq")
+	if err == errStop {
+		return nil
+	}
+	return err
 }
 
 // prunable holds of a dedup row d that is older than its horizon. A row that a
 // rotation moved keeps the seq of another queue once its item has gone, so the
 // seq alone does not name the item; nor does the sender, who may have rotated.
 const prunable = `d.accepted_at < ? AND NOT EXISTS (SELECT 1 FROM items i
-	WHERE i.target_pubkey = d.target_pubkey AND i.seq = d.seq AND i.item_id = d.item_id)`
+	WHERE i.target_pubkey = d.target_pubkey AND i.seq = d.seq AND i.item_id = d.item_id)
+	AND NOT EXISTS (SELECT 1 FROM quarantine q
+	WHERE q.target_pubkey = d.target_pubkey AND q.seq = d.seq AND q.item_id = d.item_id)`
 
 func (r reader) Prunable(before time.Time, limit int) (list []store.DedupKey, err error) {
 	err = r.c.query(func(row row) error {

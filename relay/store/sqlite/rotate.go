@@ -52,13 +52,19 @@ func (t *tx) Rotate(r store.Rotation) (moved int64, err error) {
 	return moved, err
 }
 
-// moveQueue appends the old key's items to the new key's queue, in order. An
+// moveQueue appends the old key's items to the new key's queue, in order; held
+// ones go along and stay held. An
 // item that both hold with the same bytes is kept once; with other bytes both
 // stay, and the new key's dedup row stands.
 func (t *tx) moveQueue(from, to wire.PublicKey, fromAccount, toAccount string) (moved int64, err error) {
 	var queue []store.Item
-	if err := t.c.query(func(r row) error { queue = append(queue, item(r)); return nil },
-		"SELECT "+itemColumns+" FROM items WHERE target_pubkey = ? ORDER BY seq", from); err != nil {
+	if err := t.c.query(func(r row) error {
+		it := item(r)
+		it.Held = r.int(10) == 1
+		queue = append(queue, it)
+		return nil
+	}, "SELECT "+itemColumns+", 0 FROM items WHERE target_pubkey = ?1 UNION ALL SELECT "+itemColumns+
+		", 1 FROM quarantine WHERE target_pubkey = ?1 ORDER BY seq", from); err != nil {
 		return 0, err
 	}
 	senders := t.everyKeyOnce()
@@ -83,7 +89,7 @@ func (t *tx) moveQueue(from, to wire.PublicKey, fromAccount, toAccount string) (
 			}
 		}
 		if both && held.Hash == it.Hash {
-			if _, err := t.c.exec("DELETE FROM items WHERE target_pubkey = ? AND seq = ?", from, it.Seq); err != nil {
+			if _, err := t.c.exec("DELETE FROM "+table(it.Held)+" WHERE target_pubkey = ? AND seq = ?", from, it.Seq); err != nil {
 				return 0, err
 			}
 			continue
@@ -92,7 +98,7 @@ func (t *tx) moveQueue(from, to wire.PublicKey, fromAccount, toAccount string) (
 		if err != nil {
 			return 0, err
 		}
-		if _, err := t.c.exec("UPDATE items SET target_pubkey = ?, seq = ? WHERE target_pubkey = ? AND seq = ?",
+		if _, err := t.c.exec("UPDATE "+table(it.Held)+" SET target_pubkey = ?, seq = ? WHERE target_pubkey = ? AND seq = ?",
 			to, seq, from, it.Seq); err != nil {
 			return 0, err
 		}

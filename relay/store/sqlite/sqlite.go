@@ -38,6 +38,9 @@ type Options struct {
 	// is called once with what the lock file says of it.
 	LockWait time.Duration
 	Waiting  func(Holder)
+	// Lock is the store's lock when the caller has it already. It is Open's
+	// from then on, whatever Open answers.
+	Lock *Lock
 
 	Log *slog.Logger
 	Now func() time.Time
@@ -53,7 +56,7 @@ type Options struct {
 type Store struct {
 	dir, path string
 	file      os.FileInfo // of the database as it was opened
-	lock      *lock
+	lock      *Lock
 	log       *slog.Logger
 	space     *space
 	seqNow    func() int64
@@ -93,15 +96,22 @@ func Open(ctx context.Context, o Options) (_ *Store, err error) {
 	if o.SeqNow == nil {
 		o.SeqNow = func() int64 { return o.Now().UnixMilli() }
 	}
+	l := o.Lock
+	defer func() {
+		if err != nil && l != nil {
+			err = errors.Join(err, l.Release())
+		}
+	}()
 	if err := prepareDir(o.Dir, o.Key != wire.PublicKey{}); err != nil {
 		return nil, err
 	}
 	// fdatasync makes a commit as durable as fsync does and leaves out the time
 	// stamp. Where a system has none, fsync stays in force.
 	_, _ = driverpkg.Fdatasync(true)
-	l, err := acquireLock(ctx, o.Dir, o.LockWait, ThisProcess(), o.Waiting)
-	if err != nil {
-		return nil, err
+	if l == nil {
+		if l, err = AcquireLock(ctx, o.Dir, o.LockWait, o.Waiting); err != nil {
+			return nil, err
+		}
 	}
 	s := &Store{
 		dir: o.Dir, path: filepath.Join(o.Dir, FileName), lock: l, log: o.Log,
@@ -110,6 +120,7 @@ func Open(ctx context.Context, o Options) (_ *Store, err error) {
 		pause: time.NewTimer(time.Hour), calls: make(chan *call), closing: make(chan struct{}), written: make(chan struct{}),
 		readers: make(chan *viewer, readerConns),
 	}
+	l = nil // it is s's
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.release())
@@ -124,6 +135,9 @@ func Open(ctx context.Context, o Options) (_ *Store, err error) {
 
 func (s *Store) open(o Options) error {
 	s.space.beforeOpen()
+	if err := sweepImport(s.dir); err != nil { // it only takes up room
+		s.log.Warn("what an import that was cut off left stays", "err", err)
+	}
 	isNew, err := s.create(o)
 	if err != nil {
 		return err
@@ -142,6 +156,10 @@ func (s *Store) open(o Options) error {
 	}
 	if err := migrate(s.w, isNew, o); err != nil {
 		return plain(err, s.path)
+	}
+	if err := unseal(s.w); err != nil { // for want of room, say: the next copy makes a checksum of its own
+		s.w.failed = nil
+		s.log.Warn("the checksum of the backup that this store came from stays in it", "err", err)
 	}
 	s.w.fault = s.fault
 	s.tx = newTx(s.w, s.space.headroom, s.seqNow)
@@ -313,7 +331,7 @@ func (s *Store) release() error {
 		errs = append(errs, s.w.close())
 		s.w = nil
 	}
-	return errors.Join(append(errs, s.lock.release())...)
+	return errors.Join(append(errs, s.lock.Release())...)
 }
 
 // minVersion is the oldest SQLite this store was tried with; older ones have a

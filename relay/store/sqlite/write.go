@@ -332,7 +332,7 @@ func (t *tx) Drop(it store.Item) error {
 	err := t.c.query(func(r row) error {
 		it.Sender, u = r.key(0), store.Usage{Items: -1, Bytes: -r.int(1)}
 		return nil
-	}, "DELETE FROM items WHERE target_pubkey = ? AND seq = ? RETURNING sender_pubkey, bytes", it.Target, it.Seq)
+	}, "DELETE FROM "+table(it.Held)+" WHERE target_pubkey = ? AND seq = ? RETURNING sender_pubkey, bytes", it.Target, it.Seq)
 	if err := found(u.Items != 0, err); err != nil {
 		return err
 	}
@@ -341,6 +341,24 @@ func (t *tx) Drop(it store.Item) error {
 		return err
 	}
 	return t.counters.charge(it.Target, it.Sender, account, u)
+}
+
+// table is where an item stands.
+func table(held bool) string {
+	if held {
+		return "quarantine"
+	}
+	return "items"
+}
+
+func (t *tx) Hold(target wire.PublicKey, seq int64, at time.Time, actor, reason string) error {
+	n, err := t.c.exec("INSERT INTO quarantine ("+itemColumns+", held_at, actor, reason, wire) SELECT "+itemColumns+
+		", ?, ?, ?, wire FROM items WHERE target_pubkey = ? AND seq = ?", at, actor, reason, target, seq)
+	if err := found(n != 0, err); err != nil {
+		return err
+	}
+	_, err = t.c.exec("DELETE FROM items WHERE target_pubkey = ? AND seq = ?", target, seq)
+	return err
 }
 
 func (t *tx) Forget(rows []store.DedupKey, before time.Time) (pruned int64, err error) {

@@ -224,12 +224,8 @@ func (s *Store) rerun(calls []*call) error {
 	return s.commit()
 }
 
-// begin opens a group's transaction. A file that was deleted or replaced takes
-// writes as if nothing were, and loses them: that much is looked at first.
+// begin opens a group's transaction.
 func (s *Store) begin() error {
-	if now, err := os.Stat(s.path); err != nil || !os.SameFile(now, s.file) {
-		return store.ErrGone
-	}
 	s.w.failed = nil
 	s.tx.begin()
 	_, err := s.w.exec("BEGIN IMMEDIATE")
@@ -280,10 +276,15 @@ func protect(fn func(store.Tx) error, t *tx) (err error) {
 	return fn(t)
 }
 
-// commit ends the group's transaction. When COMMIT fails nobody can say what
-// the disk holds: the connection is opened anew, which rolls back whatever is
-// not whole, before anyone is answered.
+// commit ends the group's transaction. A file that was deleted or replaced takes
+// writes as if nothing were, and loses them: that is looked at here, after the
+// last call has joined. When COMMIT fails nobody can say what the disk holds: the
+// connection is opened anew, which rolls back whatever is not whole, before anyone
+// is answered.
 func (s *Store) commit() error {
+	if now, err := os.Stat(s.path); err != nil || !os.SameFile(now, s.file) {
+		return store.ErrGone
+	}
 	if err := s.tx.counters.flush(); err != nil {
 		return err
 	}

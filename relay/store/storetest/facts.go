@@ -19,7 +19,9 @@ type Scope struct {
 	Items    []string // item ids whose dedup rows are looked up
 	Names    []string
 	Ops      []string // kinds of the log
-	Global   bool     // info and totals too
+	Jobs     []string // jobs whose runs are listed
+	States   []string // names of state
+	Global   bool     // info, totals and the order of all that is held too
 }
 
 // Facts tells all that r answers about a scope as text, one fact a line, so
@@ -39,6 +41,16 @@ func Facts(r store.Reader, sc Scope) (string, error) {
 			stamp(in.ExpiryFrom), stamp(in.CreatedAt), f.name(in.RelayKey))
 		t, err := r.Totals()
 		f.line(err, "totals %+v", t)
+	}
+	held := map[wire.PublicKey][]store.HeldItem{}
+	if err := r.Held(func(it store.HeldItem) bool {
+		held[it.Target] = append(held[it.Target], it)
+		if sc.Global {
+			f.line(nil, "held %s %d", f.name(it.Target), it.Seq)
+		}
+		return true
+	}); err != nil {
+		f.errs = append(f.errs, err)
 	}
 	for _, a := range sc.Accounts {
 		u, err := r.AccountUsage(a)
@@ -64,8 +76,19 @@ func Facts(r store.Reader, sc Scope) (string, error) {
 			f.line(nil, "log %q %s %s %s", op, stamp(o.At), o.Op, o.Receipt)
 		}
 	}
+	for _, job := range sc.Jobs {
+		f.runs(job)
+	}
+	for _, name := range sc.States {
+		value, err := r.State(name)
+		f.line(err, "state %s %s", name, value)
+	}
 	for _, l := range labels {
 		f.host(l, sc.Hosts[l], labels, sc)
+		for _, it := range held[sc.Hosts[l]] {
+			f.item(l, "held", it.Item)
+			f.line(nil, "%s held %d is %v, at %s by %q for %q", l, it.Seq, it.Held, stamp(it.HeldAt), it.Actor, it.Reason)
+		}
 	}
 	return f.b.String(), errors.Join(f.errs...)
 }
@@ -101,6 +124,34 @@ func stamp(t time.Time) string {
 	return fmt.Sprint(t.UnixMilli())
 }
 
+func (f *facts) item(l, what string, it store.Item) {
+	f.line(nil, "%s %s %d %s %s from %s (%s) hash %x size %d at %s until %s wire %x", l, what, it.Seq, it.Kind, it.ID, f.name(it.Sender),
+		it.SenderHost, it.Hash[:4], it.Size, stamp(it.AcceptedAt), stamp(it.ExpiresAt), sha256.Sum256(it.Wire))
+}
+
+// runs tells the runs of a job, without their ids: those are a backend's own.
+// So is what it says of one that a crash left.
+func (f *facts) runs(job string) {
+	tell := func(what string, r store.Run, err error) {
+		if r.Outcome == store.OutcomeCrashed {
+			r.Detail = ""
+		}
+		f.line(err, "%s of %q: %s asked by %q, holder %q, from %s to %s, outcome %q, detail %q", what, job, r.Job, r.AskedBy, r.Holder,
+			stamp(r.StartedAt), stamp(r.FinishedAt), r.Outcome, r.Detail)
+	}
+	list, err := f.r.Runs(job, 1000)
+	f.line(err, "runs of %q %d", job, len(list))
+	for _, r := range list {
+		found, err := f.r.Run(r.ID)
+		tell("run", r, nil)
+		tell("run by its id", found, err)
+	}
+	for _, outcome := range []string{"", store.OutcomeOK, store.OutcomeFailed, store.OutcomeCrashed} {
+		last, err := f.r.LastRun(job, outcome)
+		tell("last run with outcome "+outcome, last, err)
+	}
+}
+
 func (f *facts) host(l string, k wire.PublicKey, labels []string, sc Scope) {
 	r := f.r
 	e, err := r.Enrolment(k)
@@ -121,8 +172,7 @@ func (f *facts) host(l string, k wire.PublicKey, labels []string, sc Scope) {
 	list, err := r.SenderList(k)
 	f.line(err, "%s list %v iat %s record %q sig %q", l, f.names(list.Senders, true), stamp(list.IAT), list.Record, list.Sig)
 	f.line(r.Page(k, 0, 1<<30, func(it store.Item) bool {
-		f.line(nil, "%s item %d %s %s from %s (%s) hash %x size %d at %s until %s wire %x", l, it.Seq, it.Kind, it.ID, f.name(it.Sender),
-			it.SenderHost, it.Hash[:4], it.Size, stamp(it.AcceptedAt), stamp(it.ExpiresAt), sha256.Sum256(it.Wire))
+		f.item(l, "item", it)
 		return true
 	}), "%s items end", l)
 	for _, sl := range labels {

@@ -1,7 +1,10 @@
 package storetest
 
 import (
+	"bytes"
 	"cmp"
+	"encoding/json"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -26,10 +29,17 @@ type model struct {
 	acked     map[wire.PublicKey]int64
 	rotations []store.Rotation
 	ops       []store.Op
+	runs      []store.Run
+	state     map[string][]byte
 	floor     func() int64
 }
 
-type mailed struct{ store.Item }
+// mailed is an item, in its queue or held.
+type mailed struct {
+	store.Item
+	heldAt        time.Time
+	actor, reason string
+}
 
 // memory is a dedup row and the item it is of, which need not be queued.
 type memory struct {
@@ -45,6 +55,7 @@ func newModel(in store.Info, floor func() int64) *model {
 		enrol: map[wire.PublicKey]store.Enrolment{}, lists: map[wire.PublicKey]store.SenderList{},
 		encKeys: map[wire.PublicKey]store.EncKey{}, encAds: map[wire.PublicKey]store.EncAd{},
 		dedups: map[store.DedupKey]memory{}, next: map[wire.PublicKey]int64{}, acked: map[wire.PublicKey]int64{},
+		state: map[string][]byte{},
 	}
 }
 
@@ -55,6 +66,7 @@ func (m *model) clone() *model {
 	c.encKeys, c.encAds = maps.Clone(m.encKeys), maps.Clone(m.encAds)
 	c.next, c.acked = maps.Clone(m.next), maps.Clone(m.acked)
 	c.denials, c.rotations, c.ops = slices.Clone(m.denials), slices.Clone(m.rotations), slices.Clone(m.ops)
+	c.runs, c.state = slices.Clone(m.runs), maps.Clone(m.state)
 	copies := map[*mailed]*mailed{}
 	c.items = nil
 	for _, it := range m.items {
@@ -170,7 +182,7 @@ func (m *model) Dedup(s wire.PublicKey, id string, t wire.PublicKey) (store.Dedu
 	return store.Dedup{}, store.ErrNotFound
 }
 
-// queue is what a target has, in order.
+// queue is what a target has, in order, held items too.
 func (m *model) queue(t wire.PublicKey) (q []*mailed) {
 	for _, it := range m.items {
 		if it.Target == t {
@@ -183,7 +195,7 @@ func (m *model) queue(t wire.PublicKey) (q []*mailed) {
 
 func (m *model) Page(t wire.PublicKey, after int64, limit int, each func(store.Item) bool) error {
 	for _, it := range m.queue(t) {
-		if it.Seq <= after {
+		if it.Seq <= after || it.Held {
 			continue
 		}
 		if limit--; limit < 0 || !each(it.Item) {
@@ -202,6 +214,29 @@ func (m *model) Expired(from, now time.Time, limit int) (list []store.Item, _ er
 		}
 	}
 	return list, nil
+}
+
+func (m *model) CountExpired(from, now time.Time) (int64, error) {
+	list, err := m.Expired(from, now, len(m.items))
+	return int64(len(list)), err
+}
+
+func (m *model) Held(each func(store.HeldItem) bool) error {
+	var list []*mailed
+	for _, it := range m.items {
+		if it.Held {
+			list = append(list, it)
+		}
+	}
+	slices.SortFunc(list, func(a, b *mailed) int {
+		return cmp.Or(bytes.Compare(a.Target[:], b.Target[:]), cmp.Compare(a.Seq, b.Seq))
+	})
+	for _, it := range list {
+		if !each(store.HeldItem{Item: it.Item, HeldAt: it.heldAt, Actor: it.actor, Reason: it.reason}) {
+			break
+		}
+	}
+	return nil
 }
 
 func (m *model) prunable(d memory, before time.Time) bool {
@@ -270,7 +305,7 @@ func (m *model) takeSeq(t wire.PublicKey) int64 {
 
 func (m *model) Insert(it store.Item) (int64, error) {
 	it.Seq = m.takeSeq(it.Target)
-	n := &mailed{it}
+	n := &mailed{Item: it}
 	m.items = append(m.items, n)
 	m.dedups[store.DedupKey{Sender: it.Sender, ItemID: it.ID, Target: it.Target}] = memory{store.Dedup{Hash: it.Hash, Seq: it.Seq, AcceptedAt: it.AcceptedAt}, n}
 	return it.Seq, nil
@@ -289,14 +324,24 @@ func (m *model) remove(gone func(*mailed) bool) (n int64) {
 
 func (m *model) AckThrough(t wire.PublicKey, seq int64) (int64, error) {
 	m.acked[t] = max(m.acked[t], seq)
-	return m.remove(func(it *mailed) bool { return it.Target == t && it.Seq <= seq }), nil
+	return m.remove(func(it *mailed) bool { return it.Target == t && it.Seq <= seq && !it.Held }), nil
 }
 
 func (m *model) Drop(d store.Item) error {
-	if m.remove(func(it *mailed) bool { return it.Target == d.Target && it.Seq == d.Seq }) == 0 {
+	if m.remove(func(it *mailed) bool { return it.Target == d.Target && it.Seq == d.Seq && it.Held == d.Held }) == 0 {
 		return store.ErrNotFound
 	}
 	return nil
+}
+
+func (m *model) Hold(t wire.PublicKey, seq int64, at time.Time, actor, reason string) error {
+	for _, it := range m.items {
+		if it.Target == t && it.Seq == seq && !it.Held {
+			it.Held, it.heldAt, it.actor, it.reason = true, at, actor, reason
+			return nil
+		}
+	}
+	return store.ErrNotFound
 }
 
 func (m *model) Forget(rows []store.DedupKey, before time.Time) (n int64, _ error) {
@@ -313,6 +358,80 @@ func (m *model) Room() bool { return true }
 
 func (m *model) AppendLog(at time.Time, op string, receipt []byte) error {
 	m.ops = append(m.ops, store.Op{At: at, Op: op, Receipt: receipt})
+	return nil
+}
+
+func (m *model) Runs(job string, limit int) (list []store.Run, _ error) {
+	for _, r := range slices.Backward(m.runs) {
+		if (job == "" || r.Job == job) && len(list) < limit {
+			list = append(list, r)
+		}
+	}
+	return list, nil
+}
+
+func (m *model) LastRun(job, outcome string) (store.Run, error) {
+	for _, r := range slices.Backward(m.runs) {
+		if r.Job == job && r.Outcome == outcome {
+			return r, nil
+		}
+	}
+	return store.Run{}, store.ErrNotFound
+}
+
+func (m *model) Run(id int64) (store.Run, error) {
+	for _, r := range m.runs {
+		if r.ID == id {
+			return r, nil
+		}
+	}
+	return store.Run{}, store.ErrNotFound
+}
+
+func (m *model) StartRun(r store.Run) (int64, error) {
+	r.ID = 1
+	for i := range m.runs {
+		left := &m.runs[i]
+		r.ID = left.ID + 1
+		if left.Job != r.Job || left.Outcome != "" {
+			continue
+		}
+		if left.Holder == r.Holder {
+			return 0, store.ErrRunning
+		}
+		left.FinishedAt, left.Outcome = r.StartedAt, store.OutcomeCrashed
+	}
+	r.FinishedAt, r.Outcome = time.Time{}, ""
+	m.runs = append(m.runs, r)
+	return r.ID, nil
+}
+
+func (m *model) FinishRun(r store.Run, keep int) error {
+	i := slices.IndexFunc(m.runs, func(x store.Run) bool { return x.ID == r.ID && x.Outcome == "" })
+	if i < 0 {
+		return store.ErrNotFound
+	}
+	m.runs[i].FinishedAt, m.runs[i].Outcome, m.runs[i].Detail = r.FinishedAt, r.Outcome, r.Detail
+	job := m.runs[i].Job
+	last, _ := m.LastRun(job, store.OutcomeOK)
+	stay, _ := m.Runs(job, keep)
+	m.runs = slices.DeleteFunc(m.runs, func(x store.Run) bool {
+		return x.Job == job && x.ID != last.ID && !slices.Contains(stay, x)
+	})
+	return nil
+}
+
+func (m *model) State(name string) ([]byte, error) { return at(m.state, name) }
+
+func (m *model) SetState(name string, value []byte) error {
+	switch {
+	case value == nil:
+		delete(m.state, name)
+	case !json.Valid(value):
+		return errors.New("state is no JSON")
+	default:
+		m.state[name] = value
+	}
 	return nil
 }
 

@@ -47,7 +47,7 @@ func randomWrites(h *Harness) {
 	seed := Seed(h)
 	w := &world{rnd: rand.New(rand.NewPCG(seed, 1)), floor: &h.floor, clock: epoch0}
 	w.scope = Scope{Hosts: map[string]wire.PublicKey{}, Accounts: []string{"acme", "zeta"}, Names: []string{"alpha", "beta", "gamma"},
-		Ops: []string{"", "restore", "sweep"}, Global: true}
+		Ops: []string{"", "restore", "sweep"}, Jobs: []string{"", "sweep", "backup"}, States: []string{"s1", "s2"}, Global: true}
 	for i := range 8 {
 		label := fmt.Sprint("h", i)
 		w.scope.Hosts[label] = Key(label)
@@ -132,9 +132,10 @@ func (w *world) compare(h *Harness, m *model, i int) {
 func (w *world) lists(r store.Reader) (string, error) {
 	expired, err1 := r.Expired(epoch0.Add(time.Minute), w.clock, 1000)
 	prunable, err2 := r.Prunable(w.clock, 1000)
-	var out []string
+	n, err3 := r.CountExpired(epoch0.Add(time.Minute), w.clock)
+	out := []string{fmt.Sprint("expired in all ", n)}
 	for _, it := range expired {
-		out = append(out, fmt.Sprintf("expired h%d %d %s", slices.Index(w.keys, it.Target), it.Seq, it.ID))
+		out = append(out, fmt.Sprintf("expired h%d %d %s held %v", slices.Index(w.keys, it.Target), it.Seq, it.ID, it.Held))
 	}
 	for _, k := range prunable {
 		out = append(out, fmt.Sprintf("prunable %s of h%d from h%d", k.ItemID, slices.Index(w.keys, k.Target), slices.Index(w.keys, k.Sender)))
@@ -144,7 +145,7 @@ func (w *world) lists(r store.Reader) (string, error) {
 		out = append(out, fmt.Sprintf("denied %s %v", fp, err == nil))
 	}
 	slices.Sort(out)
-	return strings.Join(out, "\n"), errors.Join(err1, err2)
+	return strings.Join(out, "\n"), errors.Join(err1, err2, err3)
 }
 
 // step is one call that answers the same of a store and of the model.
@@ -174,7 +175,7 @@ func (w *world) step(m *model) step {
 		return fmt.Sprintf(format, args...)
 	}
 	ok := func(err error) (string, error) { return "", err }
-	switch n := w.rnd.IntN(100); {
+	switch n := w.rnd.IntN(115); {
 	case n < 40: // a push, as the relay does it: a duplicate is no insert
 		it := mailOf(a, b, id, strings.Repeat("x", 1+w.rnd.IntN(3))) // often the same bytes
 		it.AcceptedAt = now
@@ -283,6 +284,49 @@ func (w *world) step(m *model) step {
 			d.ClientID = "client-" + k
 		}
 		return step{say("deny %s", k), func(tx store.Tx) (string, error) { return ok(tx.AddDenial(d)) }}
+	case n < 102:
+		q := m.queue(a)
+		if len(q) == 0 {
+			return w.step(m)
+		}
+		seq := pick(w, q).Seq // it may be held already
+		return step{say("hold %d of %v", seq, a), func(tx store.Tx) (string, error) {
+			err := tx.Hold(a, seq, now, "actor "+name, "reason "+id)
+			if errors.Is(err, store.ErrNotFound) {
+				return "gone", nil
+			}
+			return ok(err)
+		}}
+	case n < 105:
+		r := store.Run{Job: pick(w, []string{"sweep", "backup"}), AskedBy: name, Holder: pick(w, []string{"p1", "p2"}), StartedAt: now, Detail: id}
+		return step{say("start %s by %s", r.Job, r.Holder), func(tx store.Tx) (string, error) {
+			_, err := tx.StartRun(r)
+			if errors.Is(err, store.ErrRunning) {
+				return "running", nil
+			}
+			return ok(err)
+		}}
+	case n < 108:
+		job, outcome := pick(w, []string{"sweep", "backup"}), pick(w, []string{store.OutcomeOK, store.OutcomeFailed})
+		keep := w.rnd.IntN(4)
+		return step{say("finish %s, keep %d", job, keep), func(tx store.Tx) (string, error) {
+			r, err := tx.LastRun(job, "")
+			if errors.Is(err, store.ErrNotFound) {
+				return "none", nil
+			}
+			if err != nil {
+				return "", err
+			}
+			r.FinishedAt, r.Outcome, r.Detail = now, outcome, "done "+id
+			return ok(tx.FinishRun(r, keep))
+		}}
+	case n < 111:
+		var value []byte
+		if w.rnd.IntN(3) > 0 {
+			value = fmt.Appendf(nil, `{"at": %d}`, now.UnixMilli())
+		}
+		which := pick(w, w.scope.States)
+		return step{say("state %s %s", which, value), func(tx store.Tx) (string, error) { return ok(tx.SetState(which, value)) }}
 	default: // a read of what was written so far, in the midst of it
 		return step{say("totals"), func(tx store.Tx) (string, error) {
 			t, err := tx.Totals()

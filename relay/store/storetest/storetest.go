@@ -40,6 +40,8 @@ func Run(t *testing.T, open Opener) {
 		{"counters", counterTests},
 		{"sweeps", sweepTests},
 		{"rotation", rotationTests},
+		{"held", heldTests},
+		{"runs", runTests},
 		{"meta", metaTests},
 		{"model", modelTests},
 	} {

@@ -56,6 +56,59 @@ var sweepTests = []subtest{
 		want(h, "left", h.ids(Key("a")), []string{"never", "from an older store"})
 		h.wantUsage("swept", []charge{{"queue a", 2, 100}, {"share a s", 2, 100}, {"total", 2, 100}})
 	}},
+	{"what has expired is counted as it is listed", func(h *Harness) {
+		const hours = 6
+		n := 0
+		for accepted := range hours {
+			for lives := range 4 {
+				it := Mail(Key(fmt.Sprint("t", n%3)), Key("s"), fmt.Sprint("item-", n), 50)
+				it.AcceptedAt = epoch0.Add(time.Duration(accepted) * time.Hour)
+				if lives > 0 {
+					it.ExpiresAt = it.AcceptedAt.Add(time.Duration(lives) * time.Hour)
+				}
+				held := n%5 < 2
+				h.Write(func(tx store.Tx) error {
+					seq, err := tx.Insert(it)
+					if err != nil || !held {
+						return err
+					}
+					return tx.Hold(it.Target, seq, epoch0, "op", "")
+				})
+				n++
+			}
+		}
+		var most, held int64
+		for from := -1; from <= hours; from++ {
+			for now := range hours + 4 {
+				for _, ms := range []time.Duration{-time.Millisecond, 0, time.Millisecond} { // about each bound
+					from, now := epoch0.Add(time.Duration(from)*time.Hour-ms), epoch0.Add(time.Duration(now)*time.Hour+ms)
+					var count int64
+					var list []store.Item
+					h.Read(func(r store.Reader) (err error) {
+						if count, err = r.CountExpired(from, now); err != nil {
+							return err
+						}
+						list, err = r.Expired(from, now, 1000)
+						return err
+					})
+					want(h, fmt.Sprint("from ", from, " at ", now), count, int64(len(list)))
+					most = max(most, count)
+					for _, it := range list {
+						if it.Held {
+							held++
+						}
+						if it.AcceptedAt.Before(from) || it.ExpiresAt.IsZero() || it.ExpiresAt.After(now) {
+							h.Errorf("from %s at %s: got %+v; want none such", from, now, it)
+						}
+					}
+				}
+			}
+		}
+		want(h, "at most", most, 3*hours)
+		if held == 0 {
+			h.Error("got none that was held; want some")
+		}
+	}},
 	{"dedup rows are forgotten after their time, but not those of queued items", func(h *Harness) {
 		a, s := Key("a"), Key("s")
 		for i, id := range []string{"acked", "dropped", "queued", "young"} {

@@ -238,7 +238,8 @@ func everything(h *Harness) (Scope, string) {
 	h.Write(func(tx store.Tx) error { return writeEverything(tx, "1") })
 	sc := Scope{
 		Hosts:    map[string]wire.PublicKey{"a": Key("a"), "b": Key("b"), "c1": Key("c1"), "d1": Key("d1"), "c2": Key("c2"), "d2": Key("d2")},
-		Accounts: []string{"acme"}, Items: []string{"one1", "two1", "one2", "two2"}, Names: []string{"alpha"}, Ops: []string{"", "sweep"}, Global: true,
+		Accounts: []string{"acme"}, Items: []string{"one1", "two1", "held1", "one2", "two2", "held2"}, Names: []string{"alpha"}, Ops: []string{"", "sweep"},
+		Jobs: []string{"", "sweep", "backup"}, States: []string{"state"}, Global: true,
 	}
 	return sc, h.Facts(sc)
 }
@@ -251,8 +252,10 @@ func writeEverything(tx store.Tx, n string) error {
 		func() error { return tx.PutEnrolment(host(b, "beta"+n, "")) },
 		func() error { return tx.PutEnrolment(host(c, "gamma"+n, "acme")) },
 		func() error { _, err := insert(tx, a, b, "one"+n); return err },
+		func() error { return insertHeld(tx, a, c, "held"+n) },
 		func() error { _, err := insert(tx, a, c, "two"+n); return err },
 		func() error { _, err := insert(tx, c, b, "one"+n); return err },
+		func() error { return insertHeld(tx, c, b, "held"+n) },
 		func() error { head, _ := tx.Head(a); _, err := tx.AckThrough(a, head-1); return err },
 		func() error {
 			return tx.PutSenderList(store.SenderList{Target: a, Senders: []wire.PublicKey{b, c}, IAT: epoch0, Record: []byte("{}"), Sig: n})
@@ -267,6 +270,18 @@ func writeEverything(tx store.Tx, n string) error {
 			return err
 		},
 		func() error { _, err := tx.Revoke(b, epoch0); return err },
+		func() error { // a crash leaves it running; the next one takes over
+			_, err := tx.StartRun(store.Run{Job: "backup", Holder: "process " + n, StartedAt: epoch0})
+			return err
+		},
+		func() error {
+			id, err := tx.StartRun(store.Run{Job: "sweep", Holder: "process " + n, StartedAt: epoch0})
+			if err != nil {
+				return err
+			}
+			return tx.FinishRun(store.Run{ID: id, Job: "sweep", FinishedAt: epoch0, Outcome: store.OutcomeOK, Detail: n}, 1)
+		},
+		func() error { return tx.SetState("state", []byte(n)) },
 	} {
 		if err := f(); err != nil {
 			return err

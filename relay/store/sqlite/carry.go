@@ -1,0 +1,258 @@
+package sqlite
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/agentmbx/agentmbx/relay/store"
+	"github.com/agentmbx/agentmbx/relay/wire"
+)
+
+// Renewal says how a backup's file becomes the next store.
+type Renewal struct {
+	Epoch   string    // the new one
+	At      time.Time // of the restore: the heartbeat
+	Consume string    // a path restored through MBX_RELAY_RESTORE_FROM, or ""
+	// Finish is asked, inside the transaction, for the receipt to log under
+	// "restore"; nil logs none.
+	Finish func(Carried) ([]byte, error)
+}
+
+// Carried counts what a restored store took over from the one it replaced.
+type Carried struct {
+	Revocations   int `json:"revocations"`
+	Denials       int `json:"denials"`
+	SenderLists   int `json:"sender_lists"`
+	EncAds        int `json:"enc_ads"`        // v1
+	EncAdRecords  int `json:"enc_ad_records"` // v2
+	SeqFloors     int `json:"seq_floors"`
+	Rotations     int `json:"rotations"`
+	Held          int `json:"held"`
+	LogLines      int `json:"log_lines"`
+	RestoredPaths int `json:"restored_paths"`
+
+	After     store.Totals `json:"-"` // of the renewed store
+	NewerMail int64        `json:"-"` // queued in the replaced store, unknown to the backup
+	HeldAgain int          `json:"-"` // held in the backup, no longer in the replaced store
+	Warnings  []string     `json:"-"`
+}
+
+// Names of what the state table keeps for a restore.
+const (
+	stateRestored = "restored_paths" // path -> time
+	stateClock    = "clock"          // a suspicion about the clock, of the process that had it
+	stateWanted   = "job-wanted:"    // then a job: it is due, whatever its schedule says
+)
+
+// Renew makes the store file at path, a fresh copy of a backup that nobody else
+// opens, the successor of the store in the file current, which is at rest ("" for
+// none): new epoch, new heartbeat, a backup due at once, and everything carried
+// that seed 000 section 5 says. One transaction, checked in full before its
+// commit; afterwards path is a finished file again.
+func Renew(ctx context.Context, path, current string, r Renewal) (done Carried, err error) {
+	var from *File
+	if current != "" {
+		if from, err = OpenFile(current); err != nil {
+			return done, err
+		}
+		defer func() { err = errors.Join(err, from.Close()) }()
+	}
+	if err := refuseForeign(path); err != nil {
+		return done, err
+	}
+	c, err := openConn(path, "rw", renewPragmas)
+	if err != nil {
+		return done, err
+	}
+	defer func() { err = errors.Join(plain(err, path), c.close()) }()
+	if err := migrate(c, false, Options{Now: func() time.Time { return r.At }}); err != nil {
+		return done, err
+	}
+	t := newTx(c, func() int64 { return math.MaxInt64 }, func() int64 { return r.At.UnixMilli() })
+	t.begin()
+	if _, err := c.exec("BEGIN IMMEDIATE"); err != nil {
+		return done, err
+	}
+	y := &carry{t: t, r: r}
+	if from != nil {
+		y.from, y.schema = reader{from.c}, from.info.Schema
+	}
+	if err := y.renew(ctx); err != nil {
+		c.failed = nil
+		_, e := c.exec("ROLLBACK")
+		return done, errors.Join(err, e)
+	}
+	_, err = c.exec("COMMIT")
+	return y.done, err
+}
+
+// renewPragmas make a file that needs no log beside it once it is closed.
+var renewPragmas = []string{
+	"journal_mode(delete)", "synchronous(full)", "foreign_keys(on)", "trusted_schema(off)", "temp_store(memory)", "cache_size(-16384)",
+}
+
+// carry is the work of one Renew.
+type carry struct {
+	t        *tx    // on the copy of the backup
+	from     reader // of the replaced store
+	schema   int    // of the replaced store, 0 when there is none
+	descends bool   // the replaced store went on from what the backup holds
+	r        Renewal
+	done     Carried
+}
+
+// carriers take over one subject each, in an order that matters: no number is
+// handed out before the floors stand; a name is free again once its revoked host
+// gave it up; and what is told by key needs the rotations. since is the schema
+// that the replaced store needs for it.
+var carriers = []struct {
+	what  string
+	since int
+	carry func(*carry) error
+}{
+	{"sequence floors", 1, (*carry).floors},
+	{"revocations", 1, (*carry).revocations},
+	{"rotations", 1, (*carry).rotations},
+	{"denials", 1, (*carry).denials},
+	{"sender lists", 1, (*carry).senderLists},
+	{"v1 enc keys", 1, (*carry).encKeys},
+	{"v2 enc ads", 1, (*carry).encAds},
+	{"held items", 2, (*carry).held},
+	{"newer mail", 1, (*carry).newerMail},
+	{"runs", 2, (*carry).runs},
+	{"state", 2, (*carry).state},
+	{"log", 1, (*carry).log},
+}
+
+func (c *carry) renew(ctx context.Context) (err error) {
+	if c.schema > 0 {
+		if c.descends, err = c.continues(); err != nil {
+			return err
+		}
+	}
+	for _, k := range carriers {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if c.schema < k.since {
+			continue
+		}
+		if err := k.carry(c); err != nil {
+			return fmt.Errorf("carry %s: %w", k.what, err)
+		}
+	}
+	for _, set := range []func() error{
+		func() error { return c.t.SetEpoch(c.r.Epoch) },
+		func() error { return c.t.SetHeartbeat(c.r.At) },
+		c.endRuns, c.begin, c.report, c.t.counters.flush,
+		func() error { return unseal(c.t.c) },
+	} {
+		if err := set(); err != nil {
+			return err
+		}
+	}
+	if err := check(c.t.c, 0); err != nil {
+		return fmt.Errorf("the restored store does not agree with itself: %w", err)
+	}
+	return ctx.Err()
+}
+
+// begin leaves the state a restored store starts with.
+func (c *carry) begin() error {
+	if c.r.Consume != "" {
+		paths, err := restoredPaths(c.t.reader)
+		if err != nil {
+			return err
+		}
+		paths[c.r.Consume] = c.r.At.UTC()
+		if err := c.t.setJSON(stateRestored, paths); err != nil {
+			return err
+		}
+	}
+	if c.schema < 2 { // what the process suspected that took the backup is long over
+		if err := c.t.SetState(stateClock, nil); err != nil {
+			return err
+		}
+	}
+	return c.t.setJSON(stateWanted+"backup", "after a restore")
+}
+
+// report logs the restore with what it carried.
+func (c *carry) report() (err error) {
+	if c.done.After, err = c.t.Totals(); err != nil || c.r.Finish == nil {
+		return err
+	}
+	receipt, err := c.r.Finish(c.done)
+	if err != nil {
+		return err
+	}
+	return c.t.AppendLog(c.r.At, "restore", receipt)
+}
+
+func (t *tx) setJSON(name string, v any) error {
+	value, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return t.SetState(name, value)
+}
+
+// floors keeps every sequence number above what either store handed out.
+func (c *carry) floors() error {
+	return c.from.c.query(func(r row) error {
+		q, err := c.t.counters.queue(r.key(0))
+		if err != nil {
+			return err
+		}
+		if next := r.int(1); next > q.now.nextSeq {
+			set(c.t.counters, q, queueRow{next, q.now.Usage})
+			c.done.SeqFloors++
+		}
+		return nil
+	}, "SELECT target_pubkey, next_seq FROM seqs")
+}
+
+// newerMail counts what the replaced store had queued and the backup does not
+// know: it comes back from its senders. The relay's own notices do not count.
+func (c *carry) newerMail() error {
+	return c.from.c.query(func(r row) error {
+		_, err := c.t.Dedup(r.key(0), r.text(1), r.key(2))
+		if errors.Is(err, store.ErrNotFound) {
+			c.done.NewerMail++
+			return nil
+		}
+		return err
+	}, "SELECT sender_pubkey, item_id, target_pubkey FROM items WHERE kind <> ?", store.KindExpired)
+}
+
+// attempt undoes what fn did when it fails.
+func (c *carry) attempt(fn func() error) error {
+	c.t.counters.next()
+	if _, err := c.t.c.exec("SAVEPOINT attempt"); err != nil {
+		return err
+	}
+	err := fn()
+	if err != nil && c.t.c.failed == nil {
+		c.t.back()
+		if _, e := c.t.c.exec("ROLLBACK TO attempt"); e != nil {
+			return errors.Join(err, e)
+		}
+	}
+	if _, e := c.t.c.exec("RELEASE attempt"); e != nil {
+		return errors.Join(err, e)
+	}
+	return err
+}
+
+func (c *carry) warn(format string, args ...any) {
+	c.done.Warnings = append(c.done.Warnings, fmt.Sprintf(format, args...))
+}
+
+// rotatedAway reports whether a key has a successor.
+func (c *carry) rotatedAway(key wire.PublicKey) (bool, error) {
+	return c.t.c.one(func(row) {}, "SELECT 1 FROM rotations WHERE old_pubkey = ?", key)
+}

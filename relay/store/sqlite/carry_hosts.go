@@ -1,0 +1,263 @@
+package sqlite
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/agentmbx/agentmbx/relay/store"
+	"github.com/agentmbx/agentmbx/relay/wire"
+)
+
+// revocations keeps every key revoked that was. The keys that were rotated away
+// are the rotations' own.
+func (c *carry) revocations() error {
+	return c.from.c.query(func(r row) error {
+		e := enrolment(r)
+		was, err := c.t.Enrolment(e.Key)
+		switch {
+		case errors.Is(err, store.ErrNotFound):
+			err = c.putRevoked(e)
+		case err != nil:
+			return err
+		case was.Live():
+			_, err = c.t.Revoke(e.Key, e.RevokedAt)
+		default:
+			return nil
+		}
+		c.done.Revocations++
+		return err
+	}, "SELECT "+enrolmentColumns+` FROM enrolments
+		WHERE revoked_at IS NOT NULL AND host_pubkey NOT IN (SELECT old_pubkey FROM rotations)`)
+}
+
+// putRevoked records a host that the backup does not know as what it is:
+// revoked. PutEnrolment would enrol it.
+func (c *carry) putRevoked(e store.Enrolment) error {
+	delete(c.t.hosts, e.Key)
+	if _, err := c.t.c.exec("INSERT INTO enrolments ("+enrolmentColumns+") VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+		e.Key, e.Name, e.OwnerFP, optional(e.Account), optional(e.Org), e.AuthorizedBy, e.EnrolledAt, e.RevokedAt); err != nil {
+		return err
+	}
+	u, err := c.t.QueueUsage(e.Key)
+	if err != nil {
+		return err
+	}
+	return c.t.moveAccount("", e.Account, u)
+}
+
+// rotations applies again those that the backup does not know, a key's own only
+// after those that led to it.
+func (c *carry) rotations() error {
+	var todo []store.Rotation
+	if err := c.from.c.query(func(r row) error {
+		known, err := c.rotatedAway(r.key(0))
+		if err == nil && !known {
+			todo = append(todo, store.Rotation{Old: r.key(0), New: r.key(1), Name: r.text(2), Record: r.bytes(3), At: r.time(4)})
+		}
+		return err
+	}, "SELECT old_pubkey, new_pubkey, host_name, record, at FROM rotations ORDER BY at, old_pubkey"); err != nil {
+		return err
+	}
+	leading := map[wire.PublicKey]int{} // how many of them still lead to a key
+	for _, r := range todo {
+		leading[r.New]++
+	}
+	for len(todo) > 0 {
+		// A circle cannot be: a key that was rotated away is revoked.
+		i := max(slices.IndexFunc(todo, func(r store.Rotation) bool { return leading[r.Old] == 0 }), 0)
+		r := todo[i]
+		todo = slices.Delete(todo, i, i+1)
+		leading[r.New]--
+		if err := c.rotate(r); err != nil {
+			return err
+		}
+		c.done.Rotations++
+	}
+	return nil
+}
+
+// rotate brings one rotation into the restored store, as far as that knows the
+// host. The new key is enrolled only in place of an old key that was live: no
+// enrolment is carried.
+func (c *carry) rotate(r store.Rotation) error {
+	then, err := c.from.Enrolment(r.Old)
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return err
+	}
+	was, err := c.t.Enrolment(r.Old)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		if !then.RevokedAt.IsZero() {
+			if err := c.putRevoked(then); err != nil {
+				return err
+			}
+		}
+		if err := c.t.moveLists(r.Old, r.New); err != nil { // others may have named it
+			return err
+		}
+		return c.recordRotation(r)
+	case err != nil:
+		return err
+	case !was.Live(): // it ended in another way
+		return c.recordRotation(r)
+	}
+	err = c.attempt(func() error { _, err := c.t.Rotate(r); return err })
+	if errors.Is(err, store.ErrNameTaken) {
+		c.warn("the rotation of %s to %s is kept and its mail follows, but its name %q is taken in its account: the host must enrol anew",
+			r.Old.Fingerprint(), r.New.Fingerprint(), was.Name)
+		err = c.followUnenrolled(r, was)
+	}
+	if err != nil || then.RevokedAt.IsZero() {
+		return err
+	}
+	delete(c.t.hosts, r.Old)
+	_, err = c.t.c.exec("UPDATE enrolments SET revoked_at = ? WHERE host_pubkey = ?", then.RevokedAt, r.Old)
+	return err
+}
+
+// followUnenrolled is a rotation that leaves the new key's enrolment as it is.
+func (c *carry) followUnenrolled(r store.Rotation, was store.Enrolment) error {
+	account, err := c.t.accountOf(r.New)
+	if err != nil {
+		return err
+	}
+	if _, err := c.t.Revoke(r.Old, r.At); err != nil {
+		return err
+	}
+	if _, err := c.t.moveQueue(r.Old, r.New, was.Account, account); err != nil {
+		return err
+	}
+	if err := c.t.moveLists(r.Old, r.New); err != nil {
+		return err
+	}
+	return c.recordRotation(r)
+}
+
+func (c *carry) recordRotation(r store.Rotation) error {
+	clear(c.t.formerly)
+	for _, q := range []string{"DELETE FROM enc_ads WHERE host_pubkey = ?", "DELETE FROM enc_ad_records WHERE host_pubkey = ?"} {
+		if _, err := c.t.c.exec(q, r.Old); err != nil {
+			return err
+		}
+	}
+	_, err := c.t.c.exec("INSERT INTO rotations (old_pubkey, new_pubkey, host_name, record, at) VALUES (?, ?, ?, ?, ?)",
+		r.Old, r.New, r.Name, r.Record, r.At)
+	return err
+}
+
+// denial is a row of the deny table without its id.
+type denial struct {
+	who           denied
+	reason        string
+	addedAt, till time.Time
+}
+
+type denied struct{ hostFP, clientID, source string }
+
+func (r reader) denials() (list []denial, err error) {
+	err = r.c.query(func(row row) error {
+		list = append(list, denial{denied{row.text(0), row.text(1), row.text(2)}, row.text(3), row.time(4), row.time(5)})
+		return nil
+	}, "SELECT host_fp, client_id, source, reason, added_at, until FROM deny ORDER BY id")
+	return list, err
+}
+
+// denials takes over the deny list. When the replaced store went on from the
+// backup its list is the whole truth, what was removed from it included;
+// otherwise nobody can tell, and what either refused stays refused.
+func (c *carry) denials() error {
+	mine, err := c.t.denials()
+	if err != nil {
+		return err
+	}
+	theirs, err := c.from.denials()
+	if err != nil {
+		return err
+	}
+	known, named := map[denial]bool{}, map[denied]bool{}
+	for _, d := range mine {
+		known[d] = true
+	}
+	for _, d := range theirs {
+		named[d.who] = true
+		if !known[d] {
+			c.done.Denials++
+		}
+	}
+	list := theirs
+	if !c.descends {
+		list = append(slices.DeleteFunc(slices.Clone(mine), func(d denial) bool { return named[d.who] }), theirs...)
+	}
+	if slices.Equal(mine, list) {
+		return nil
+	}
+	if _, err := c.t.c.exec("DELETE FROM deny"); err != nil {
+		return err
+	}
+	for _, d := range list {
+		if err := c.t.AddDenial(store.Denial{HostFP: d.who.hostFP, ClientID: d.who.clientID, Source: d.who.source,
+			Reason: d.reason, AddedAt: d.addedAt, Until: d.till}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// senderLists takes over what targets said since of who may push to them.
+func (c *carry) senderLists() error {
+	return c.from.c.query(func(r row) error {
+		l := store.SenderList{Target: r.key(0), Senders: unpack(r.bytes(1)), IAT: r.time(2), Record: r.bytes(3), Sig: r.text(4)}
+		if gone, err := c.rotatedAway(l.Target); gone || err != nil {
+			return err
+		}
+		was, err := c.t.SenderList(l.Target)
+		if err == nil && !l.IAT.After(was.IAT) {
+			return nil
+		}
+		if err != nil && !errors.Is(err, store.ErrNotFound) {
+			return err
+		}
+		c.done.SenderLists++
+		return c.t.PutSenderList(l)
+	}, "SELECT target_pubkey, senders, iat, record, sig FROM sender_lists")
+}
+
+// encKeys takes over newer v1 keys. The same key published again is no news.
+func (c *carry) encKeys() error {
+	return c.from.c.query(func(r row) error {
+		host, k := r.key(0), store.EncKey{EncPub: r.text(2), Sig: r.text(3), At: r.time(4)}
+		if gone, err := c.rotatedAway(host); gone || err != nil {
+			return err
+		}
+		was, err := c.t.EncKey(host)
+		if err == nil && (!k.At.After(was.At) || k.EncPub == was.EncPub && k.Sig == was.Sig) {
+			return nil
+		}
+		if err != nil && !errors.Is(err, store.ErrNotFound) {
+			return err
+		}
+		c.done.EncAds++
+		return c.t.PutEncKey(host, r.text(1), k)
+	}, "SELECT host_pubkey, host_name, enc_pub, sig, at FROM enc_ads")
+}
+
+// encAds takes over newer v2 advertisements.
+func (c *carry) encAds() error {
+	return c.from.c.query(func(r row) error {
+		host, ad := r.key(0), store.EncAd{Record: r.bytes(1), Sig: r.text(2), At: r.time(3)}
+		if gone, err := c.rotatedAway(host); gone || err != nil {
+			return err
+		}
+		was, err := c.t.EncAd(host)
+		if err == nil && (!ad.At.After(was.At) || bytes.Equal(ad.Record, was.Record) && ad.Sig == was.Sig) {
+			return nil
+		}
+		if err != nil && !errors.Is(err, store.ErrNotFound) {
+			return err
+		}
+		c.done.EncAdRecords++
+		return c.t.PutEncAd(host, ad)
+	}, "SELECT host_pubkey, record, sig, at FROM enc_ad_records")
+}

@@ -1,0 +1,202 @@
+package sqlite
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"hash"
+	"slices"
+
+	"github.com/agentmbx/agentmbx/relay/store"
+	"github.com/agentmbx/agentmbx/relay/wire"
+)
+
+// Contents sums up the rows of a store part by part, so that two stores can be
+// compared and neither has to be held in memory. What a store derives from its
+// rows (counters) and what belongs to one copy of it alone (epoch, heartbeat, log,
+// runs, state) is left out.
+type Contents struct {
+	Parts         map[string]Part
+	Live, Revoked int64 // enrolments
+	Head          int64 // the highest seq that any queue gave out
+	// Queues are some of those that gave one out: the first there are, by key.
+	Queues []wire.PublicKey
+	// BadWires counts the items whose wire bytes are not those of their hash,
+	// where they were read; BadWire says which the first one is.
+	BadWires int64
+	BadWire  string
+}
+
+// Part is the rows of one kind, in the order of their keys.
+type Part struct {
+	Rows   int64
+	Digest [sha256.Size]byte
+}
+
+// Parts of Contents.
+const (
+	PartItems       = "items"        // by queue and seq, without their wire bytes
+	PartHeld        = "held"         // the same in quarantine
+	PartDedup       = "dedup"        //
+	PartEnrolments  = "enrolments"   // live and revoked
+	PartDenials     = "denials"      //
+	PartSenderLists = "sender lists" //
+	PartEncKeys     = "v1 sealing keys"
+	PartEncAds      = "v2 sealing keys"
+	PartHeads       = "heads" // of every queue
+	PartAcks        = "acks"  // of every queue
+	PartRotations   = "rotations"
+)
+
+// A Look says how Contents looks.
+type Look struct {
+	Wires    bool             // read the wire bytes too and compare them with their hash
+	Except   []wire.PublicKey // leave out the rows that name one of these keys
+	Progress func(rows int64) // told now and then; may be nil
+}
+
+const maxQueues = 100 // that Contents names
+
+// parts lists how each part is read. keys are the columns that hold a host's key,
+// since is the first schema that has the table.
+var parts = []struct {
+	name          string
+	columns, from string
+	order         string
+	keys          []int
+	since         int
+	wires         bool
+}{
+	{PartItems, itemColumns, "items", "target_pubkey, seq", []int{0, 4}, 1, true},
+	{PartHeld, itemColumns + ", held_at, actor, reason", "quarantine", "target_pubkey, seq", []int{0, 4}, 2, true},
+	{PartDedup, "sender_pubkey, item_id, target_pubkey, wire_hash, seq, accepted_at", "dedup",
+		"sender_pubkey, item_id, target_pubkey", []int{0, 2}, 1, false},
+	{PartEnrolments, "host_pubkey, host_name, owner_fp, account, org, authorized_by, enrolled_at, revoked_at", "enrolments", "host_pubkey", []int{0}, 1, false},
+	{PartDenials, "host_fp, client_id, reason, source, added_at, until", "deny", "id", nil, 1, false},
+	{PartSenderLists, "target_pubkey, senders, iat, record, sig", "sender_lists", "target_pubkey", []int{0}, 1, false},
+	{PartEncKeys, "host_pubkey, host_name, enc_pub, sig, at", "enc_ads", "host_pubkey", []int{0}, 1, false},
+	{PartEncAds, "host_pubkey, record, sig, at", "enc_ad_records", "host_pubkey", []int{0}, 1, false},
+	{PartHeads, "target_pubkey, next_seq", "seqs", "target_pubkey", []int{0}, 1, false},
+	{PartAcks, "target_pubkey, acked_through", "acked", "target_pubkey", []int{0}, 1, false},
+	{PartRotations, "old_pubkey, new_pubkey, host_name, record, at", "rotations", "old_pubkey", []int{0, 1}, 1, false},
+}
+
+// Contents reads the file in full.
+func (f *File) Contents(ctx context.Context, l Look) (c Contents, err error) {
+	f.c.failed = nil
+	err = f.c.during(ctx, func() error { c, err = contents(ctx, f.c, f.info.Schema, l); return err })
+	return c, plain(err, f.path)
+}
+
+// Contents reads the store in full, over one snapshot.
+func (s *Store) Contents(ctx context.Context, l Look) (c Contents, err error) {
+	err = s.View(ctx, func(r store.Reader) error {
+		conn := r.(reader).c
+		return conn.during(ctx, func() error { c, err = contents(ctx, conn, 0, l); return err })
+	})
+	return c, err
+}
+
+// contents reads what c sees; schema is 0 for the newest.
+func contents(ctx context.Context, c *conn, schema int, l Look) (Contents, error) {
+	out := Contents{Parts: map[string]Part{}}
+	except := map[wire.PublicKey]bool{}
+	for _, k := range l.Except {
+		except[k] = true
+	}
+	total := int64(0)
+	for _, p := range parts {
+		sum := summer{h: sha256.New()}
+		if schema != 0 && schema < p.since {
+			out.Parts[p.name] = sum.part()
+			continue
+		}
+		columns := p.columns
+		if l.Wires && p.wires {
+			columns += ", wire"
+		}
+		err := c.query(func(r row) error {
+			if slices.ContainsFunc(p.keys, func(i int) bool { return except[r.key(i)] }) {
+				return nil
+			}
+			if total++; total%1024 == 0 {
+				if err := ctx.Err(); err != nil {
+					return err
+				}
+				if l.Progress != nil {
+					l.Progress(total)
+				}
+			}
+			if l.Wires && p.wires {
+				out.lookAtWire(r)
+				r = r[:len(r)-1]
+			}
+			out.note(p.name, r)
+			sum.add(r)
+			return nil
+		}, "SELECT "+columns+" FROM "+p.from+" ORDER BY "+p.order)
+		if err != nil {
+			return out, err
+		}
+		out.Parts[p.name] = sum.part()
+	}
+	return out, nil
+}
+
+// lookAtWire compares the last column of an item's row with its hash.
+func (c *Contents) lookAtWire(r row) {
+	if w := r.bytes(len(r) - 1); sha256.Sum256(w) == r.hash(6) && int64(len(w)) == r.int(7) {
+		return
+	}
+	if c.BadWires++; c.BadWires == 1 {
+		c.BadWire = fmt.Sprintf("seq %d for %s", r.int(1), r.key(0).Fingerprint())
+	}
+}
+
+// note takes from a row what is told besides its part.
+func (c *Contents) note(part string, r row) {
+	switch {
+	case part == PartEnrolments && r[7] == nil:
+		c.Live++
+	case part == PartEnrolments:
+		c.Revoked++
+	case part == PartHeads:
+		c.Head = max(c.Head, r.int(1)-1)
+		if len(c.Queues) < maxQueues {
+			c.Queues = append(c.Queues, r.key(0))
+		}
+	}
+}
+
+// summer hashes rows, each value after its type and its length, so that no two
+// different lists of rows read the same.
+type summer struct {
+	h    hash.Hash
+	rows int64
+	buf  []byte
+}
+
+func (s *summer) add(r row) {
+	s.rows++
+	s.buf = s.buf[:0]
+	for _, v := range r {
+		switch v := v.(type) {
+		case int64:
+			s.buf = binary.BigEndian.AppendUint64(append(s.buf, 'i'), uint64(v))
+		case string:
+			s.buf = append(binary.BigEndian.AppendUint64(append(s.buf, 't'), uint64(len(v))), v...)
+		case []byte:
+			s.buf = append(binary.BigEndian.AppendUint64(append(s.buf, 'b'), uint64(len(v))), v...)
+		default: // NULL
+			s.buf = append(s.buf, 'n')
+		}
+	}
+	s.h.Write(s.buf)
+}
+
+func (s *summer) part() (p Part) {
+	p.Rows = s.rows
+	s.h.Sum(p.Digest[:0])
+	return p
+}

@@ -1,0 +1,226 @@
+package sqlite
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/agentmbx/agentmbx/relay/store"
+	"github.com/agentmbx/agentmbx/relay/store/storetest"
+)
+
+// releasedSchemas are dumps of stores as binaries of each schema wrote them.
+func releasedSchemas(t *testing.T) []string {
+	t.Helper()
+	dumps, err := filepath.Glob("testdata/schema_*.sql")
+	steps, err2 := migrations()
+	if err != nil || err2 != nil || len(dumps) != len(steps)-1 {
+		t.Fatalf("got dumps %v of %d schemas, %v; want one of each but the newest", dumps, len(steps), errors.Join(err, err2))
+	}
+	return dumps
+}
+
+// restoreDump makes the store of a dump in a folder of its own.
+func restoreDump(t *testing.T, dump string) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	c, err := openConn(filepath.Join(dir, FileName), "rwc", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range newStore {
+		if err := c.query(func(row) error { return nil }, q); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := c.exec(string(readFile(t, dump))); err != nil {
+		t.Fatalf("%s: %v", dump, err)
+	}
+	if err := c.close(); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// content lists the rows of all tables, save for the number of the schema.
+func content(t *testing.T, c *conn) map[string][]string {
+	t.Helper()
+	read := func(query string, args ...any) (list []string) {
+		t.Helper()
+		if err := c.query(func(r row) error { list = append(list, r.text(0)); return nil }, query, args...); err != nil {
+			t.Fatalf("%s: %v", query, err)
+		}
+		return list
+	}
+	tables := map[string][]string{}
+	for _, table := range read("SELECT name FROM sqlite_schema WHERE type = 'table'") {
+		var columns []string
+		for _, name := range read("SELECT name FROM pragma_table_info(?)", table) {
+			columns = append(columns, "quote("+name+")")
+		}
+		rows := read("SELECT " + strings.Join(columns, " || ', ' || ") + " FROM " + table)
+		tables[table] = slices.DeleteFunc(rows, func(r string) bool { return strings.HasPrefix(r, "'schema_version'") })
+	}
+	return tables
+}
+
+func contentAt(t *testing.T, dir string) map[string][]string {
+	t.Helper()
+	c, err := openConn(filepath.Join(dir, FileName), "rw", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.close()
+	return content(t, c)
+}
+
+// sameRows fails the test unless all that stood before stands there now.
+func sameRows(t *testing.T, when string, before, after map[string][]string) {
+	t.Helper()
+	for _, table := range slices.Sorted(maps.Keys(before)) {
+		if table == "sqlite_sequence" { // a new table may have a row in it
+			before[table] = slices.DeleteFunc(before[table], func(r string) bool { return slices.Contains(after[table], r) })
+			after[table] = nil
+		}
+		if !slices.Equal(before[table], after[table]) {
+			t.Errorf("%s: %s: got %q; want %q", when, table, after[table], before[table])
+		}
+	}
+}
+
+// A store of any earlier schema is brought to the newest with all it holds, and
+// goes on as one that was made with it.
+func TestReleasedSchemasAreMigrated(t *testing.T) {
+	t.Parallel()
+	steps, err := migrations()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, dump := range releasedSchemas(t) {
+		t.Run(filepath.Base(dump), func(t *testing.T) {
+			dir := restoreDump(t, dump)
+			before := contentAt(t, dir)
+			if len(before["items"]) < 5 || len(before["meta"]) < 5 {
+				t.Fatalf("got %d items, %d rows of meta in the dump; want a store with some of everything", len(before["items"]), len(before["meta"]))
+			}
+			s := mustOpen(t, testOptions(dir))
+			if err := s.Check(t.Context()); err != nil {
+				t.Errorf("check: %v", err)
+			}
+			if err := s.View(t.Context(), func(r store.Reader) error {
+				in, err := r.Info()
+				if in.Schema != len(steps) || in.Epoch != "epoch-1" || in.RelayKey != relayKey {
+					t.Errorf("got %+v; want schema %d and the rest as it was in %d", in, len(steps), i+1)
+				}
+				sameRows(t, "migrated", before, content(t, r.(reader).c))
+				return err
+			}); err != nil {
+				t.Fatal(err)
+			}
+			goesOn(t, s)
+			checkedClose(t, s)
+			again := mustOpen(t, testOptions(dir))
+			if got := queued(t, again, "alpha"); !slices.Equal(got, []string{"for ever", "receipt", "new"}) {
+				t.Errorf("reopened: got %v; want what was left", got)
+			}
+		})
+	}
+}
+
+// goesOn does with a dumped store what came with later schemas.
+func goesOn(t *testing.T, s *Store) {
+	t.Helper()
+	alpha, beta := storetest.Key("alpha"), storetest.Key("beta")
+	at := time.Date(2026, 10, 3, 12, 0, 0, 0, time.UTC)
+	if err := s.Update(t.Context(), func(tx store.Tx) error {
+		for id, seq := range map[string]int64{"acked": 1, "queued": 2} {
+			if d, err := tx.Dedup(beta, id, alpha); err != nil || d.Seq != seq {
+				t.Errorf("dedup of %s: got %+v, %v; want seq %d", id, d, err, seq)
+			}
+		}
+		if seq, err := tx.Insert(storetest.Mail(alpha, beta, "new", 10)); err != nil || seq != 5 {
+			t.Errorf("insert: got seq %d, %v; want 5", seq, err)
+		}
+		_, err := tx.StartRun(store.Run{Job: "sweep", Holder: "p", StartedAt: at})
+		return errors.Join(err, tx.Hold(alpha, 2, at, "operator", "reason"), tx.SetState("a", []byte("1")))
+	}); err != nil {
+		t.Fatalf("after the migration: %v", err)
+	}
+}
+
+// A migration that fails at any statement leaves the schema before it or, once
+// it is committed, the one after it; the next start goes on from there.
+func TestMigrationFailsWhole(t *testing.T) {
+	t.Parallel()
+	for i, dump := range releasedSchemas(t) {
+		try := func(at int, applied bool) (f *injector, dir string, err error) {
+			t.Helper()
+			dir = restoreDump(t, dump)
+			c, err := openConn(filepath.Join(dir, FileName), "rw", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			f = &injector{}
+			f.arm(at, applied, "")
+			c.fault = f.hook
+			err = migrate(c, false, testOptions(dir))
+			if e := c.close(); e != nil {
+				t.Fatal(e)
+			}
+			return f, dir, err
+		}
+		whole, _, err := try(-1, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		writes := 0
+		for at, query := range whole.record {
+			for _, applied := range []bool{false, true} {
+				if applied && (strings.HasPrefix(query, "SELECT") || strings.HasPrefix(query, "PRAGMA")) {
+					continue // a read takes no place
+				}
+				what := fmt.Sprintf("%s: statement %d (applied %v) %.30q", filepath.Base(dump), at, applied, query)
+				f, dir, err := try(at, applied)
+				if !f.fired || !errors.Is(err, errInjected) {
+					t.Errorf("%s: got %v, fired %v; want the fault answered", what, err, f.fired)
+				}
+				c, err := openConn(filepath.Join(dir, FileName), "rw", nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				in, err := reader{c}.Info()
+				want := i + 1
+				if query == "COMMIT" && applied {
+					want++
+				}
+				if err != nil || in.Schema != want {
+					t.Errorf("%s: got schema %d, %v; want %d", what, in.Schema, err, want)
+				}
+				if err := check(c, want); err != nil {
+					t.Errorf("%s: check as of schema %d: %v", what, want, err)
+				}
+				if err := c.close(); err != nil {
+					t.Fatal(err)
+				}
+				before := contentAt(t, restoreDump(t, dump))
+				after := contentAt(t, dir)
+				sameRows(t, what, before, after)
+				if want == i+1 && len(after) != len(before) {
+					t.Errorf("%s: got tables %v; want none of a later schema", what, slices.Sorted(maps.Keys(after)))
+				}
+				checkedClose(t, mustOpen(t, testOptions(dir))) // the next start
+				if applied {
+					writes++
+				}
+			}
+		}
+		if writes < 4 { // begin, the schema, its number, commit
+			t.Errorf("%s: got %d writes of a migration; want more", dump, writes)
+		}
+	}
+}
