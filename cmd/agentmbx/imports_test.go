@@ -12,9 +12,12 @@ const module = "github.com/agentmbx/agentmbx/"
 // mayImport is the map of docs/architecture.md: what of ours each package may
 // import, tests not counted. A package that is not here may not exist.
 var mayImport = map[string][]string{
-	"cmd/agentmbx":           {"admin", "admin/api", "relay", "relay/authority", "relay/host", "relay/host/lan", "relay/server", "relay/store/sqlite", "relay/wire"},
-	"admin":                  {"relay"},
-	"admin/api":              {"admin", "relay"},
+	"cmd/agentmbx":           {"admin", "admin/api", "admin/jobs", "backup", "backup/drill", "relay", "relay/authority", "relay/host", "relay/host/lan", "relay/server", "relay/store", "relay/store/sqlite", "relay/wire"},
+	"admin":                  {"admin/jobs", "backup", "backup/drill", "relay", "relay/store", "relay/wire"},
+	"admin/api":              {"admin", "admin/jobs", "backup", "relay"},
+	"admin/jobs":             {"relay/store"},
+	"backup":                 {"relay/store", "relay/store/sqlite", "relay/wire"},
+	"backup/drill":           {"backup", "relay", "relay/authority", "relay/host/relayclient", "relay/server", "relay/store", "relay/store/sqlite", "relay/wire"},
 	"relay":                  {"relay/ratelimit", "relay/store", "relay/wire"},
 	"relay/authority":        {"relay"},
 	"relay/host":             {"relay/host/lan", "relay/host/relayclient", "relay/wire"},
