@@ -6,19 +6,34 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"strings"
+	"io/fs"
 	"time"
 
+	"github.com/agentmbx/agentmbx/admin/jobs"
+	"github.com/agentmbx/agentmbx/backup"
 	"github.com/agentmbx/agentmbx/relay"
+	"github.com/agentmbx/agentmbx/relay/store"
 )
 
 // Service is the operator's desk. What changes something is one transaction,
 // and is written to the relay log with who did it and why.
 type Service interface {
-	Status(ctx context.Context) (relay.Status, error)
+	Status(ctx context.Context) (Status, error)
 	Log(ctx context.Context, f LogFilter) ([]LogEntry, error)
 	RotateEpoch(ctx context.Context, a Action) (epoch string, err error)
+
+	// Jobs lists the jobs and how each stands, Runs the runs, newest first;
+	// job "" means all.
+	Jobs(ctx context.Context) ([]jobs.State, error)
+	Runs(ctx context.Context, job string, limit int) ([]jobs.Run, error)
+	// StartJob begins a run and answers at once; Run tells how it stands.
+	StartJob(ctx context.Context, q jobs.Request) (jobs.Run, error)
+	Run(ctx context.Context, id int64) (jobs.Run, error)
+
+	// Backups lists the backups in the folder, newest first. PruneBackups
+	// removes those that are not to be kept, or only says which.
+	Backups(ctx context.Context) ([]backup.Entry, error)
+	PruneBackups(ctx context.Context, dryRun bool, a Action) ([]backup.Decision, error)
 }
 
 // Action says who does something, and why.
@@ -44,37 +59,52 @@ type LogEntry struct {
 	Receipt json.RawMessage `json:"receipt"`
 }
 
-// ErrBadRequest is wrapped by errors about a call's own arguments.
-var ErrBadRequest = errors.New("bad request")
+// Kinds of error that a caller may test for, near and far. Any other is a
+// failure.
+var (
+	ErrBadRequest = errors.New("bad request")     // about a call's own arguments
+	ErrRefused    = errors.New("refused")         // to protect something
+	ErrNotFound   = errors.New("not found")       //
+	ErrUnhealthy  = errors.New("found unhealthy") // the work was done, and what it looked at is not well
+)
 
-// Local is the Service in the process that has the store.
-type Local struct{ Relay *relay.Relay }
-
-var _ Service = Local{}
-
-// Status answers from counters.
-func (l Local) Status(ctx context.Context) (relay.Status, error) { return l.Relay.Status(ctx) }
-
-// Log lists the relay log, newest first.
-func (l Local) Log(ctx context.Context, f LogFilter) ([]LogEntry, error) {
-	if f.Limit < 1 || f.Limit > MaxLog {
-		return nil, fmt.Errorf("%w: limit: want 1 to %d", ErrBadRequest, MaxLog)
+// Kind is the kind of an error as one word that travels, "" for a failure.
+func Kind(err error) string {
+	for _, k := range kinds {
+		for _, is := range k.errs {
+			if errors.Is(err, is) {
+				return k.word
+			}
+		}
 	}
-	ops, err := l.Relay.Log(ctx, f.Op, f.Limit)
-	if err != nil {
-		return nil, err
-	}
-	entries := make([]LogEntry, len(ops))
-	for i, o := range ops {
-		entries[i] = LogEntry{ID: o.ID, At: o.At, Op: o.Op, Receipt: o.Receipt}
-	}
-	return entries, nil
+	return ""
 }
 
-// RotateEpoch gives the store a new epoch.
-func (l Local) RotateEpoch(ctx context.Context, a Action) (string, error) {
-	if strings.TrimSpace(a.Actor) == "" || len(a.Actor) > 200 || len(a.Reason) > 1000 {
-		return "", fmt.Errorf("%w: want an actor of at most 200 and a reason of at most 1000 bytes", ErrBadRequest)
+// OfKind gives an error that came as text its kind back.
+func OfKind(word, text string) error {
+	for _, k := range kinds {
+		if k.word == word {
+			return &kindError{k.errs[0], text}
+		}
 	}
-	return l.Relay.RotateEpoch(ctx, a.Actor, a.Reason)
+	return errors.New(text)
 }
+
+var kinds = []struct {
+	word string
+	errs []error // the first is the kind itself
+}{
+	{"BAD_REQUEST", []error{ErrBadRequest, backup.ErrEncrypted}},
+	{"REFUSED", []error{ErrRefused, store.ErrRunning, relay.ErrDetached, backup.ErrExists, backup.ErrRefused}},
+	{"NOT_FOUND", []error{ErrNotFound, jobs.ErrNoJob, jobs.ErrNoRun, fs.ErrNotExist}},
+	{"UNHEALTHY", []error{ErrUnhealthy, backup.ErrBad}},
+}
+
+// kindError is an error whose text says all there is.
+type kindError struct {
+	kind error
+	text string
+}
+
+func (e *kindError) Error() string { return e.text }
+func (e *kindError) Unwrap() error { return e.kind }

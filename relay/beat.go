@@ -19,7 +19,8 @@ const (
 )
 
 // firstBeat rotates the epoch if the last heartbeat asks for it, and writes a
-// new one.
+// new one. A heartbeat far away says as well that the clock may be wrong, now or
+// then: that is stored first, since a crash after the new heartbeat would hide it.
 func (r *Relay) firstBeat(ctx context.Context, last time.Time) error {
 	why := ""
 	switch age := r.now().Sub(last); {
@@ -33,12 +34,18 @@ func (r *Relay) firstBeat(ctx context.Context, last time.Time) error {
 	if why == "" {
 		return r.Beat(ctx)
 	}
+	if age := r.now().Sub(last); !last.IsZero() && (age > clockStale || age < -clockAhead) {
+		_ = r.SuspectClock(ctx, why) // it is logged, and what follows says whether the store takes anything
+	}
 	_, err := r.RotateEpoch(ctx, "start", why)
 	return err
 }
 
-// Beat writes a heartbeat.
+// Beat writes a heartbeat. ErrDetached.
 func (r *Relay) Beat(ctx context.Context) error {
+	if r.detached() {
+		return fmt.Errorf("heartbeat: %w", ErrDetached)
+	}
 	now := r.now()
 	if err := r.update(ctx, func(c *change) error { return c.SetHeartbeat(now) }); err != nil {
 		return fmt.Errorf("heartbeat: %w", err)

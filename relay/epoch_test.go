@@ -1,17 +1,14 @@
 package relay_test
 
 import (
-	"context"
 	"encoding/json"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/agentmbx/agentmbx/relay"
 	"github.com/agentmbx/agentmbx/relay/store"
 	"github.com/agentmbx/agentmbx/relay/store/sqlite"
 	"github.com/agentmbx/agentmbx/relay/wire"
-	"github.com/agentmbx/agentmbx/relay/wire/wiretest"
 )
 
 func TestC1_Restart(t *testing.T) {
@@ -134,44 +131,4 @@ func TestBeatKeepsTheRelayFresh(t *testing.T) {
 	same(t, "problems after one", len(s.Problems), 0)
 	same(t, "heartbeat", s.Heartbeat, r.clock.Now())
 	same(t, "started", s.StartedAt, t0)
-}
-
-// Run sweeps at start and every ten minutes, beats every 30 seconds, and goes
-// on through failures of the store.
-func TestRun(t *testing.T) {
-	t.Parallel()
-	bubble(t, "half an hour", func(t *testing.T) {
-		hook := &hookStore{}
-		r := newRig(t, func(s *setup) { s.Now, s.Birth, s.Wrap = time.Now, time.Now(), hook.wrap })
-		beta, sender := r.enrol("beta"), wiretest.NewHost("sender")
-		for i, at := range []time.Duration{0, 15 * time.Minute} {
-			w := []byte{'{', '}'}
-			ok(t, "insert", r.store.Update(t.Context(), func(tx store.Tx) error {
-				_, err := tx.Insert(store.Item{Target: beta.Pub(), Kind: store.KindReceipt, ID: string(rune('a' + i)), Sender: sender.Pub(),
-					Hash: wire.Hash(w), Size: 2, AcceptedAt: time.Now(), ExpiresAt: time.Now().Add(at), Wire: w})
-				return err
-			}))
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error)
-		go func() { ended <- r.relay.Run(ctx) }()
-		at := func(d time.Duration, queued int, fresh bool) {
-			t.Helper()
-			synctest.Wait()
-			same(t, d.String()+": queued", len(r.queue(beta)), queued)
-			same(t, d.String()+": fresh", r.relay.Fresh(), fresh)
-		}
-		began := time.Now()
-		at(0, 1, true)
-		time.Sleep(10*time.Minute - time.Since(began))
-		at(10*time.Minute, 1, true)
-		hook.failing.Store(true)
-		time.Sleep(20*time.Minute - time.Since(began))
-		at(20*time.Minute, 1, false)
-		hook.failing.Store(false)
-		time.Sleep(30*time.Minute - time.Since(began))
-		at(30*time.Minute, 0, true)
-		cancel()
-		ok(t, "run", <-ended)
-	})
 }

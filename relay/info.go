@@ -96,19 +96,24 @@ type Status struct {
 	Store       store.Size   `json:"store"`
 	Schema      int          `json:"schema"`
 	LongPolls   int          `json:"long_polls"`
-	Problems    []string     `json:"problems"` // empty when healthy
+	Clock       *ClockStatus `json:"clock,omitempty"` // the clock is suspected
+	Problems    []string     `json:"problems"`        // empty when healthy
 }
 
 // Status answers from counters; it costs the same in any store.
 func (r *Relay) Status(ctx context.Context) (s Status, err error) {
 	s = Status{Version: r.version, StartedAt: r.started, Key: r.pub.String(), Fingerprint: r.pub.Fingerprint(), LongPolls: r.polls.count()}
+	var doubt *suspicion
 	err = r.store.View(ctx, func(v store.Reader) error {
 		in, err := v.Info()
 		if err != nil {
 			return err
 		}
 		s.Epoch, s.Heartbeat, s.Schema = in.Epoch, in.Heartbeat, in.Schema
-		s.Totals, err = v.Totals()
+		if s.Totals, err = v.Totals(); err != nil {
+			return err
+		}
+		doubt, err = r.suspicion(v)
 		return err
 	})
 	if err != nil {
@@ -123,6 +128,12 @@ func (r *Relay) Status(ctx context.Context) (s Status, err error) {
 	}
 	if s.Store.Low {
 		s.Problems = append(s.Problems, "the disk is nearly full: new mail is refused")
+	}
+	if doubt != nil {
+		s.Clock = doubt.status()
+		if !doubt.HeldSince.IsZero() {
+			s.Problems = append(s.Problems, doubt.held().Error())
+		}
 	}
 	return s, nil
 }

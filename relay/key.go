@@ -38,7 +38,7 @@ func LoadKey(dir, secret string, storeExists bool) (key wire.PrivateKey, source 
 	}
 	path := filepath.Join(dir, KeyFile)
 	sweepPartials(path)
-	switch data, err := readSmall(path); {
+	switch data, err := readSmall(path, true); {
 	case err == nil:
 		if key, err = wire.ParseKeyFile(data); err != nil {
 			return key, "", fmt.Errorf("%s: %w: %w", path, ErrKeyFile, err)
@@ -70,9 +70,9 @@ func sweepPartials(path string) {
 	}
 }
 
-// readSmall reads a key file, which should be tiny, and takes it from the eyes
-// of others where it can.
-func readSmall(path string) ([]byte, error) {
+// readSmall reads a key file, which should be tiny; one of ours it takes from the
+// eyes of others where it can.
+func readSmall(path string, ours bool) ([]byte, error) {
 	st, err := os.Stat(path)
 	if err != nil {
 		return nil, err
@@ -80,7 +80,7 @@ func readSmall(path string) ([]byte, error) {
 	if !st.Mode().IsRegular() || st.Size() > 4096 {
 		return nil, fmt.Errorf("%s: %w", path, ErrKeyFile)
 	}
-	if st.Mode().Perm()&0o077 != 0 {
+	if ours && st.Mode().Perm()&0o077 != 0 {
 		if err := os.Chmod(path, 0o600); err != nil {
 			return nil, fmt.Errorf("others may read the relay's key, and its mode cannot be changed: %w; make it 0600", err)
 		}
@@ -113,9 +113,5 @@ func writeKey(path string, key wire.PrivateKey) error {
 	if err != nil {
 		return err
 	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return syncFolder(dir)
 }

@@ -7,6 +7,7 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync/atomic"
@@ -48,6 +49,7 @@ type Relay struct {
 	pushes     *ratelimit.Limiter // by sender key
 	enrols     *ratelimit.Limiter // by client address
 	polls      *polls
+	watch      clockWatch
 
 	started   time.Time
 	heartbeat atomic.Int64 // of the last one stored, Unix milliseconds
@@ -70,9 +72,13 @@ func New(ctx context.Context, o Options) (*Relay, error) {
 	return r, r.firstBeat(ctx, in.Heartbeat)
 }
 
+// ErrDetached: what was asked for is the work of a relay that runs.
+var ErrDetached = errors.New("only a running relay does this: start it with: agentmbx relay serve")
+
 // Detached is a relay without its key: for commands that look after a store
-// while no relay runs on it. It can do what needs no signature, and writes no
-// heartbeat by itself.
+// while no relay runs on it. It can do what needs no signature. It writes no
+// heartbeat, which would make an old copy of a store look like one in use, and
+// does not sweep: the start of a relay looks at the clock first.
 func Detached(o Options) *Relay {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -93,6 +99,8 @@ func Detached(o Options) *Relay {
 		started:    o.Now(),
 	}
 }
+
+func (r *Relay) detached() bool { return r.pub == wire.PublicKey{} }
 
 // now is the time as the store keeps it.
 func (r *Relay) now() time.Time { return r.clock().UTC().Truncate(time.Millisecond) }

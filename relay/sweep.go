@@ -45,9 +45,20 @@ type SkippedNotices struct {
 }
 
 // Sweep drops what has expired, tells the senders, and forgets dedup rows past
-// their horizon. A sweep that did something is written to the log.
+// their horizon. A sweep that did something is written to the log. After a jump of
+// the clock it may be held: *HeldSweepError. ErrDetached.
 func (r *Relay) Sweep(ctx context.Context) (SweepReceipt, error) {
 	now := r.now()
+	if err := r.mayExpire(ctx, now); err != nil {
+		return SweepReceipt{At: wire.FormatTime(now)}, err
+	}
+	return r.sweep(ctx, now)
+}
+
+func (r *Relay) sweep(ctx context.Context, now time.Time) (SweepReceipt, error) {
+	if r.detached() { // it could not sign the notices
+		return SweepReceipt{At: wire.FormatTime(now)}, fmt.Errorf("sweep: %w", ErrDetached)
+	}
 	total := SweepReceipt{At: wire.FormatTime(now)}
 	for n := 0; ; n++ {
 		if n == sweepBatches {

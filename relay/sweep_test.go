@@ -293,3 +293,61 @@ func TestSweepThatFails(t *testing.T) {
 	s := r.sweep()
 	same(t, "next sweep", fmt.Sprint(s.Expired.Envelopes, s.Notices), "2 2")
 }
+
+// What an operator holds keeps its deadline: at its time it goes, and its
+// sender is told as of any other.
+func TestHeldItemExpires(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, withAccounts)
+	alpha, beta := r.enrol("alpha"), r.enrol("beta", "acme")
+	held, queued, acked := mail(alpha, beta), mail(alpha, beta), mail(alpha, beta)
+	r.pushed(alpha, held, "accepted")
+	r.pushed(alpha, acked, "accepted")
+	r.clock.Add(day)
+	ok(t, "hold", r.store.Update(t.Context(), func(tx store.Tx) error {
+		return tx.Hold(beta.Pub(), 1, r.clock.Now(), "operator", "looks like spam")
+	}))
+	r.pushed(alpha, queued, "accepted")
+	quarantine := func() (list []store.HeldItem) {
+		r.view(func(v store.Reader) error {
+			list = nil
+			return v.Held(func(it store.HeldItem) bool { list = append(list, it); return true })
+		})
+		return list
+	}
+	same(t, "served", seqs(r.pull(beta, relay.PullQuery{}).Items), "2:"+acked.ID+" 3:"+queued.ID)
+	same(t, "acked past it", r.ack(beta, 2), relay.AckResult{AckedThrough: 2, Deleted: 1, HeadSeq: 3})
+	late := r.accept(alpha, held, r.pushed(alpha, held, "duplicate"))
+	same(t, "a retry's seq", late.Targets[0].Seq, 1)
+	size := int64(len(held.Targets[0].Wire) + len(queued.Targets[0].Wire))
+	same(t, "charged", r.usage(beta), store.Usage{Items: 2, Bytes: size})
+
+	r.clock.Set(t0.Add(14*day - time.Millisecond))
+	early := r.sweep()
+	same(t, "1 ms early", early, relay.SweepReceipt{At: early.At})
+	same(t, "held", len(quarantine()), 1)
+
+	beta2 := r.rotated(beta) // and it follows its target
+	r.clock.Set(t0.Add(14 * day))
+	s := r.sweep()
+	same(t, "sweep", s, relay.SweepReceipt{At: s.At, Expired: relay.ExpiredCounts{Envelopes: 1}, Notices: 1})
+	same(t, "held after it", len(quarantine()), 0)
+	same(t, "queue", r.queued(beta2), "2:"+queued.ID)
+	same(t, "charged after it", r.usage(beta2), store.Usage{Items: 1, Bytes: int64(len(queued.Targets[0].Wire))})
+	page := r.pull(alpha, relay.PullQuery{})
+	if len(page.Items) != 1 || page.Items[0].Kind != "expired" {
+		t.Fatalf("queue of the sender: got %s; want the notice alone", seqs(page.Items))
+	}
+	n, err := wire.ParseExpiryNotice(page.Items[0].Wire, r.key.Public())
+	ok(t, "notice, its signature too", err)
+	if n.ItemID != held.ID || n.Target != beta2.Pub() || !n.AcceptedAt.Equal(t0) || !n.ExpiredAt.Equal(t0.Add(14*day)) {
+		t.Errorf("notice: got %+v; want the held item for beta, accepted at t0, expired 14 days later", n)
+	}
+	again := r.sweep()
+	same(t, "second sweep", again, relay.SweepReceipt{At: again.At})
+	r.clock.Set(t0.Add(21*day + time.Millisecond))
+	pruned := r.sweep()
+	same(t, "pruned, with the acked one", pruned, relay.SweepReceipt{
+		At: pruned.At, Expired: relay.ExpiredCounts{Envelopes: 1}, Notices: 1, Pruned: 2, // the queued one's time is over, too
+	})
+}

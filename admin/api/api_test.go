@@ -4,28 +4,64 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/agentmbx/agentmbx/admin"
 	"github.com/agentmbx/agentmbx/admin/api"
+	"github.com/agentmbx/agentmbx/admin/jobs"
+	"github.com/agentmbx/agentmbx/backup"
 	"github.com/agentmbx/agentmbx/relay"
+	"github.com/agentmbx/agentmbx/relay/store"
 )
 
 // desk is a Service that says what it was asked.
 type desk struct {
 	admin.Service
-	action admin.Action
-	filter admin.LogFilter
+	action  admin.Action
+	filter  admin.LogFilter
+	request jobs.Request
 }
 
-func (d *desk) Status(context.Context) (relay.Status, error) { return relay.Status{Epoch: "e1"}, nil }
+func (d *desk) Status(context.Context) (admin.Status, error) {
+	return admin.Status{Status: relay.Status{Epoch: "e1"}, Jobs: []jobs.State{{Name: "sweep"}}}, nil
+}
+
+func (d *desk) StartJob(_ context.Context, q jobs.Request) (jobs.Run, error) {
+	d.request = q
+	switch q.Job {
+	case "running":
+		return jobs.Run{}, fmt.Errorf("%w: since yesterday", store.ErrRunning)
+	case "none":
+		return jobs.Run{}, jobs.ErrNoJob
+	}
+	return jobs.Run{ID: 7, Job: q.Job}, nil
+}
+
+func (d *desk) Run(_ context.Context, id int64) (jobs.Run, error) {
+	return jobs.Run{ID: id, Outcome: "ok", Result: json.RawMessage(`{"n":1}`), Progress: &jobs.Progress{Stage: "copy", Done: 1, Total: 2}}, nil
+}
+
+func (d *desk) Runs(_ context.Context, job string, limit int) ([]jobs.Run, error) {
+	return make([]jobs.Run, limit), nil
+}
+
+func (d *desk) Backups(context.Context) ([]backup.Entry, error) {
+	return []backup.Entry{{Path: "/b", Receipt: backup.Receipt{N: 3}}}, nil
+}
+
+func (d *desk) PruneBackups(_ context.Context, dryRun bool, a admin.Action) ([]backup.Decision, error) {
+	d.action = a
+	return []backup.Decision{{Path: "/b", Remove: !dryRun}}, nil
+}
 
 func (d *desk) Log(_ context.Context, f admin.LogFilter) ([]admin.LogEntry, error) {
 	d.filter = f
@@ -101,6 +137,40 @@ func TestCallsCrossTheSocket(t *testing.T) {
 	}
 }
 
+func TestJobsCrossTheSocket(t *testing.T) {
+	dir := t.TempDir()
+	d := serve(t, dir)
+	c := dial(t, dir)
+	if s, err := c.Status(t.Context()); err != nil || s.Job("sweep") == nil || s.Job("none") != nil {
+		t.Errorf("Status: got %+v, %v; want the sweep's state", s, err)
+	}
+	q := jobs.Request{Job: "backup", By: "me", Args: json.RawMessage(`{"file":"/x"}`), Confirm: true}
+	if r, err := c.StartJob(t.Context(), q); err != nil || r.ID != 7 || !reflect.DeepEqual(d.request, q) {
+		t.Errorf("StartJob: got %+v, %v, asked %+v; want %+v", r, err, d.request, q)
+	}
+	if r, err := c.Run(t.Context(), 7); err != nil || r.ID != 7 || string(r.Result) != `{"n":1}` || r.Progress.Total != 2 {
+		t.Errorf("Run: got %+v, %v; want the run", r, err)
+	}
+	if r, err := c.Runs(t.Context(), "backup", 3); err != nil || len(r) != 3 {
+		t.Errorf("Runs: got %+v, %v; want three", r, err)
+	}
+	if b, err := c.Backups(t.Context()); err != nil || len(b) != 1 || b[0].Receipt.N != 3 {
+		t.Errorf("Backups: got %+v, %v; want one", b, err)
+	}
+	done, err := c.PruneBackups(t.Context(), true, admin.Action{Actor: "me"})
+	if err != nil || len(done) != 1 || done[0].Remove || d.action.Actor != "me" {
+		t.Errorf("PruneBackups: got %+v, %v; want what would stay", done, err)
+	}
+	for _, tt := range []struct {
+		job  string
+		want error
+	}{{"running", admin.ErrRefused}, {"none", admin.ErrNotFound}} {
+		if _, err := c.StartJob(t.Context(), jobs.Request{Job: tt.job}); !errors.Is(err, tt.want) {
+			t.Errorf("StartJob %s: got %v; want %v", tt.job, err, tt.want)
+		}
+	}
+}
+
 // A socket that a killed process left is nobody's, and no obstacle.
 func TestStaleSocket(t *testing.T) {
 	dir := t.TempDir()
@@ -139,6 +209,11 @@ func TestBadCalls(t *testing.T) {
 		{"not JSON", "POST", "/v1/rotate-epoch", "{", 400},
 		{"unknown member", "POST", "/v1/rotate-epoch", `{"actor":"me","force":true}`, 400},
 		{"too large", "POST", "/v1/rotate-epoch", `{"actor":"` + strings.Repeat("x", 70_000) + `"}`, 400},
+		{"a run that is no number", "GET", "/v1/runs/x", "", 400},
+		{"a run below all", "GET", "/v1/runs/99999999999999999999", "", 400},
+		{"runs without a limit", "GET", "/v1/runs", "", 400},
+		{"a run of nothing", "POST", "/v1/runs", "[]", 400},
+		{"a prune with a typo", "POST", "/v1/backups/prune", `{"dryrun":true}`, 400},
 		{"no such call", "GET", "/v1/shutdown", "", 404},
 		{"another method", "GET", "/v1/rotate-epoch", "", 405},
 	} {

@@ -13,12 +13,12 @@ import (
 	"net/url"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
 	"github.com/agentmbx/agentmbx/admin"
-	"github.com/agentmbx/agentmbx/relay"
+	"github.com/agentmbx/agentmbx/admin/jobs"
+	"github.com/agentmbx/agentmbx/backup"
 )
 
 // ErrNotRunning: no relay listens on the store's socket.
@@ -53,7 +53,7 @@ func Dial(ctx context.Context, dir string) (*Client, error) {
 }
 
 // Status asks the running relay.
-func (c *Client) Status(ctx context.Context) (s relay.Status, err error) {
+func (c *Client) Status(ctx context.Context) (s admin.Status, err error) {
 	return s, c.call(ctx, http.MethodGet, "/v1/status", nil, &s)
 }
 
@@ -68,6 +68,37 @@ func (c *Client) RotateEpoch(ctx context.Context, a admin.Action) (string, error
 	var e epochAnswer
 	err := c.call(ctx, http.MethodPost, "/v1/rotate-epoch", a, &e)
 	return e.Epoch, err
+}
+
+// Jobs asks the running relay.
+func (c *Client) Jobs(ctx context.Context) (list []jobs.State, err error) {
+	return list, c.call(ctx, http.MethodGet, "/v1/jobs", nil, &list)
+}
+
+// Runs asks the running relay.
+func (c *Client) Runs(ctx context.Context, job string, limit int) (list []jobs.Run, err error) {
+	q := url.Values{"job": {job}, "limit": {strconv.Itoa(limit)}}
+	return list, c.call(ctx, http.MethodGet, "/v1/runs?"+q.Encode(), nil, &list)
+}
+
+// StartJob has the running relay do it.
+func (c *Client) StartJob(ctx context.Context, q jobs.Request) (r jobs.Run, err error) {
+	return r, c.call(ctx, http.MethodPost, "/v1/runs", q, &r)
+}
+
+// Run asks the running relay.
+func (c *Client) Run(ctx context.Context, id int64) (r jobs.Run, err error) {
+	return r, c.call(ctx, http.MethodGet, "/v1/runs/"+strconv.FormatInt(id, 10), nil, &r)
+}
+
+// Backups asks the running relay.
+func (c *Client) Backups(ctx context.Context) (list []backup.Entry, err error) {
+	return list, c.call(ctx, http.MethodGet, "/v1/backups", nil, &list)
+}
+
+// PruneBackups has the running relay do it.
+func (c *Client) PruneBackups(ctx context.Context, dryRun bool, a admin.Action) (done []backup.Decision, err error) {
+	return done, c.call(ctx, http.MethodPost, "/v1/backups/prune", pruneRequest{a, dryRun}, &done)
 }
 
 const maxAnswer = 64 << 20
@@ -98,8 +129,5 @@ func (c *Client) call(ctx context.Context, method, path string, in, out any) err
 	if err := d.Decode(&p); err != nil || p.Error == "" {
 		return fmt.Errorf("the relay answered %s", resp.Status)
 	}
-	if p.Code == codeBadRequest {
-		return fmt.Errorf("%w: %s", admin.ErrBadRequest, strings.TrimPrefix(p.Error, admin.ErrBadRequest.Error()+": "))
-	}
-	return errors.New(p.Error)
+	return admin.OfKind(p.Code, p.Error)
 }

@@ -18,7 +18,7 @@ import (
 
 // Bounds of `demo --messages`: fewer show nothing, more take over a minute.
 const (
-	demoMin     = 10
+	demoMin     = 14
 	demoMax     = 2000
 	demoDefault = 200
 )
@@ -39,7 +39,8 @@ func newDemo(e env) *cobra.Command {
 		Short: "Watch a relay and two hosts lose nothing while they are killed",
 		Long: `Run a relay and two hosts on this machine, in a temporary folder and on
 loopback only: mail both ways, the relay and a host killed in mid-flight, a key
-rotation, and the count of what was lost and duplicated.
+rotation, a backup, a store that is lost and restored, and the count of what was
+lost and duplicated.
 
 It takes about half a minute, uses nothing of a host that is set up here, and
 leaves nothing behind. Exit 5 when a message was lost, duplicated or not
@@ -88,6 +89,8 @@ var demoSteps = []demoStep{
 	{"They part. Only the relay is between them now.", (*demo).partHosts},
 	{"Mail goes both ways while things break.", (*demo).breakThings},
 	{"home takes new keys.", (*demo).rotateKeys},
+	{"The operator takes a backup while mail goes on.", (*demo).takeBackup},
+	{"The relay's store is lost. The backup is restored.", (*demo).loseStore},
 	{"The count, read from both hosts' databases.", (*demo).count},
 }
 

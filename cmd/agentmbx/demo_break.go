@@ -8,7 +8,7 @@ import (
 )
 
 // Others that the demo sends besides the stream of step 4.
-const demoSingles = 4
+const demoSingles = 8
 
 // breakThings lets both hosts send while the relay and a daemon are killed. What
 // breaks, breaks at a message and not at a time: with few messages, too. What is

@@ -21,6 +21,8 @@ type demoFacts struct {
 	RelayKills int     `json:"relay_kills"`
 	HostKills  int     `json:"host_kills"`
 	Rotations  int     `json:"key_rotations"`
+	Backups    int     `json:"backups"`
+	Restores   int     `json:"restores"`
 	Seconds    float64 `json:"seconds"`
 	Folder     string  `json:"folder,omitempty"` // only when it is kept
 }
@@ -96,7 +98,8 @@ func (f demoFacts) String() string {
    lost       %5d
    duplicated %5d
 
-The relay was killed %s, a host %s, one host changed its keys. %.0f seconds.
+The relay was killed %s, a host %s, one host changed its keys, and the relay's
+store was lost and restored from a backup. %.0f seconds.
 `, f.Sent, f.Delivered, f.Confirmed, f.Lost, f.Duplicated, times(f.RelayKills), times(f.HostKills), f.Seconds)
 }
 

@@ -99,11 +99,12 @@ func (d *demo) send(ctx context.Context, from, to *site, subject string) (id str
 
 // demoRelay is the relay: a store that stays, and a process that does not.
 type demoRelay struct {
-	dir  string
-	port int
-	url  string
-	key  string // fingerprint
-	proc *child // nil when none runs
+	dir    string
+	port   int
+	url    string
+	key    string // fingerprint
+	backup string // the file of its backup
+	proc   *child // nil when none runs
 }
 
 var demoServing = regexp.MustCompile(`listening on (http://\S+)(?s:.*)relay key +(\S+)`)

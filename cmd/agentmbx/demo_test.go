@@ -79,7 +79,7 @@ func TestDemo(t *testing.T) {
 	if err := dec.Decode(&got); err != nil {
 		t.Fatalf("stdout %q: %v", out, err)
 	}
-	want := demoFacts{counts: counts{Sent: n, Delivered: n, Confirmed: n}, RelayKills: 2, HostKills: 1, Rotations: 1, Seconds: got.Seconds}
+	want := demoFacts{counts: counts{Sent: n, Delivered: n, Confirmed: n}, RelayKills: 3, HostKills: 1, Rotations: 1, Backups: 1, Restores: 1, Seconds: got.Seconds}
 	if got != want {
 		t.Errorf("got %+v; want %+v", got, want)
 	}
@@ -150,7 +150,7 @@ func TestDemoEndsItsChildren(t *testing.T) {
 // way; and what is no terminal gets lines, and nothing written over.
 func TestDemoKillsInFlight(t *testing.T) {
 	t.Parallel()
-	d := startDemo(t, "--messages", "10")
+	d := startDemo(t, "--messages", "14")
 	out, err := io.ReadAll(d.out)
 	if err != nil {
 		t.Fatal(err)
@@ -342,7 +342,7 @@ func TestDemoCounts(t *testing.T) {
 
 func TestDemoFlags(t *testing.T) {
 	t.Parallel()
-	for _, bad := range []string{"9", "2001", "-1"} {
+	for _, bad := range []string{"13", "2001", "-1"} {
 		var out, errw bytes.Buffer
 		if code := Main([]string{"demo", "--messages", bad}, strings.NewReader(""), &out, &errw); code != 2 {
 			t.Errorf("--messages %s: got code %d, stderr %q; want 2", bad, code, errw.String())

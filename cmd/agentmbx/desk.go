@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/user"
 	"text/tabwriter"
@@ -16,14 +17,16 @@ import (
 
 	"github.com/agentmbx/agentmbx/admin"
 	"github.com/agentmbx/agentmbx/admin/api"
+	"github.com/agentmbx/agentmbx/backup"
 	"github.com/agentmbx/agentmbx/relay"
+	"github.com/agentmbx/agentmbx/relay/store"
 	"github.com/agentmbx/agentmbx/relay/store/sqlite"
 	"github.com/agentmbx/agentmbx/relay/wire"
 )
 
 // desk finds the operator's Service of a store: that of the relay which runs
 // on it, else one of our own under the store's lock. close gives it back.
-func desk(ctx context.Context, s Settings) (svc admin.Service, running bool, close func() error, err error) {
+func desk(ctx context.Context, e env, s Settings) (svc admin.Service, running bool, close func() error, err error) {
 	c, err := api.Dial(ctx, s.StoreDir)
 	if err == nil {
 		return c, true, func() error { return nil }, nil
@@ -31,17 +34,63 @@ func desk(ctx context.Context, s Settings) (svc admin.Service, running bool, clo
 	if !errors.Is(err, api.ErrNotRunning) {
 		return nil, false, nil, err
 	}
-	st, err := sqlite.Open(ctx, sqlite.Options{Dir: s.StoreDir, LockWait: time.Second})
+	st, err := openExisting(ctx, s.StoreDir)
 	if err != nil {
-		return nil, false, nil, protective(err)
+		return nil, false, nil, err
 	}
-	r := relay.Detached(relay.Options{Store: st, Version: version, Limits: s.Limits})
-	return admin.Local{Relay: r}, false, st.Close, nil
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, st.Close())
+		}
+	}()
+	var in store.Info
+	if err := st.View(ctx, func(r store.Reader) (err error) { in, err = r.Info(); return err }); err != nil {
+		return nil, false, nil, err
+	}
+	// A drill needs the private key; whatever else the desk does goes without.
+	key, _, err := relay.LoadKey(s.StoreDir, takeSecret("MBX_RELAY_KEY"), true)
+	if err != nil || key.Public() != in.RelayKey {
+		key = wire.PrivateKey{}
+	}
+	log := newLog(s.LogFormat, io.Discard, io.Discard)
+	r := relay.Detached(relay.Options{Store: st, Version: version, Limits: s.Limits, Log: log})
+	local, err := newLocal(s, st, r, in.RelayKey, key, log)
+	if err != nil {
+		return nil, false, nil, err
+	}
+	return local, false, func() error { return errors.Join(local.Close(), st.Close()) }, nil
+}
+
+// newLocal makes the desk of a store that this process has.
+func newLocal(s Settings, st *sqlite.Store, r *relay.Relay, pub wire.PublicKey, key wire.PrivateKey, log *slog.Logger) (*admin.Local, error) {
+	folder := &backup.Folder{Dir: s.BackupDir, StoreDir: s.StoreDir, Key: pub, Keep: s.BackupKeep, Version: version, Log: log, Now: time.Now}
+	var err error
+	if s.AgeRecipient != "" {
+		if folder.Recipients, err = backup.ParseRecipients(s.AgeRecipient); err != nil {
+			return nil, usage(fmt.Errorf("MBX_BACKUP_AGE_RECIPIENT: %w", err))
+		}
+	}
+	o := admin.Options{Relay: r, Store: st, Backups: folder, Key: key, Version: version,
+		BackupSchedule: schedule(s.BackupSchedule), DrillSchedule: schedule(s.DrillSchedule)}
+	if s.AgeIdentityFile != "" {
+		if o.Identities, err = backup.ReadIdentities(s.AgeIdentityFile); err != nil {
+			return nil, fmt.Errorf("MBX_BACKUP_AGE_IDENTITY_FILE: %w", err)
+		}
+	}
+	return admin.NewLocal(o)
+}
+
+// schedule is a schedule as the desk takes it: "" is none.
+func schedule(s string) string {
+	if s == "off" {
+		return ""
+	}
+	return s
 }
 
 // withDesk runs fn with the Service of the store in the settings.
-func withDesk(ctx context.Context, s Settings, fn func(svc admin.Service, running bool) error) error {
-	svc, running, done, err := desk(ctx, s)
+func withDesk(ctx context.Context, e env, s Settings, fn func(svc admin.Service, running bool) error) error {
+	svc, running, done, err := desk(ctx, e, s)
 	if err != nil {
 		return err
 	}
@@ -69,13 +118,10 @@ A running relay does it itself; otherwise the store is opened under its lock.`,
 		if err != nil {
 			return err
 		}
-		return withDesk(cmd.Context(), s, func(svc admin.Service, _ bool) error {
+		return withDesk(cmd.Context(), e, s, func(svc admin.Service, _ bool) error {
 			epoch, err := svc.RotateEpoch(cmd.Context(), admin.Action{Actor: actor(), Reason: reason})
-			if errors.Is(err, admin.ErrBadRequest) {
-				return usage(err)
-			}
 			if err != nil {
-				return err
+				return deskError(err)
 			}
 			if asJSON {
 				return printJSON(e.out, map[string]string{"epoch": epoch})
@@ -117,7 +163,7 @@ func newLogCommand(e env) *cobra.Command {
 		if f.Limit < 1 || f.Limit > admin.MaxLog {
 			return usage(fmt.Errorf("--limit is %d: want 1 to %d", f.Limit, admin.MaxLog))
 		}
-		return withDesk(cmd.Context(), s, func(svc admin.Service, _ bool) error {
+		return withDesk(cmd.Context(), e, s, func(svc admin.Service, _ bool) error {
 			entries, err := svc.Log(cmd.Context(), f)
 			if err != nil {
 				return err
@@ -162,14 +208,14 @@ type statusFacts struct {
 	Running bool          `json:"running"`
 	Healthy bool          `json:"healthy"`
 	Dir     string        `json:"store_dir"`
-	Relay   *relay.Status `json:"relay"`
+	Relay   *admin.Status `json:"relay"`
 }
 
 func runStatus(ctx context.Context, e env, s Settings, asJSON bool) error {
 	f := statusFacts{Dir: s.StoreDir}
 	c, err := api.Dial(ctx, s.StoreDir)
 	if err == nil {
-		var st relay.Status
+		var st admin.Status
 		if st, err = c.Status(ctx); err != nil {
 			return unhealthy(fmt.Errorf("the relay does not answer: %w", err))
 		}
@@ -209,10 +255,29 @@ func printStatus(out io.Writer, f statusFacts) error {
 	fmt.Fprintf(w, "hosts\t%d enrolled, %d long polls\n", st.Totals.Enrolments, st.LongPolls)
 	fmt.Fprintf(w, "queued\t%d items, %d bytes\n", st.Totals.Items, st.Totals.Bytes)
 	fmt.Fprintf(w, "disk\t%d bytes of data, %d of log, %d free\n", st.Store.Data, st.Store.Log, st.Store.Free)
+	printWork(w, st)
 	for _, p := range st.Problems {
 		fmt.Fprintf(w, "PROBLEM\t%s\n", p)
 	}
 	return w.Flush()
+}
+
+// printWork tells of the last backup and drill and of the next ones.
+func printWork(w io.Writer, st *admin.Status) {
+	for _, name := range []string{admin.JobBackup, admin.JobDrill} {
+		j := st.Job(name)
+		if j == nil {
+			continue
+		}
+		last, next := "none yet", "on request only"
+		if j.LastOK != nil {
+			last = fmt.Sprintf("%s ago, %s", time.Since(j.LastOK.StartedAt).Round(time.Second), j.LastOK.Detail)
+		}
+		if !j.Next.IsZero() {
+			next = "next " + wire.FormatTime(j.Next)
+		}
+		fmt.Fprintf(w, "%s\t%s; %s\n", name, last, next)
+	}
 }
 
 func printJSON(out io.Writer, v any) error {

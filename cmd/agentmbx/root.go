@@ -47,7 +47,7 @@ of the store in --store-dir. A machine may do both, one or neither.`,
   agentmbx relay status --store-dir ./data`,
 	})
 	addGroup(cmd, "use", "Use a relay, as a host:", newRelaySet(e), newRelayUnset(e), newQuarantine(e))
-	addGroup(cmd, "run", "Run a relay, as its operator:", newServe(e), newStatus(e), newLogCommand(e), newRotateEpoch(e), newKeygen(e))
+	addGroup(cmd, "run", "Run a relay, as its operator:", newServe(e), newStatus(e), newLogCommand(e), newRotateEpoch(e), newKeygen(e), newBackup(e), newBackups(e), newVerify(e), newRestore(e), newRekey(e), newImport(e), newDrill(e), newRelayAdmin(e))
 	return cmd
 }
 

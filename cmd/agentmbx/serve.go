@@ -8,18 +8,15 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/agentmbx/agentmbx/admin"
 	"github.com/agentmbx/agentmbx/admin/api"
 	"github.com/agentmbx/agentmbx/relay"
 	"github.com/agentmbx/agentmbx/relay/authority"
 	"github.com/agentmbx/agentmbx/relay/server"
-	"github.com/agentmbx/agentmbx/relay/store/sqlite"
 )
 
 func newServe(e env) *cobra.Command {
@@ -34,7 +31,7 @@ answers what is at hand and exits 0; a second one exits at once.`,
 		Example: `  agentmbx relay serve --store-dir ./data
   agentmbx relay serve --bind 0.0.0.0 --port 7374 --trust-proxy=xff`,
 	}
-	r := bindSettings(cmd.Flags(), "store-dir", "port", "bind", "trust-proxy", "public-url")
+	r := bindSettings(cmd.Flags(), "store-dir", "port", "bind", "trust-proxy", "public-url", "backup-dir")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		s, err := r.read()
 		if err != nil {
@@ -49,37 +46,19 @@ answers what is at hand and exits 0; a second one exits at once.`,
 // old container may outlive its replacement's start.
 const lockWait = time.Minute
 
-// maintainEvery is how often the log is folded back into the database.
-const maintainEvery = 5 * time.Minute
-
 func runServe(ctx context.Context, e env, s Settings) (err error) {
 	log := newLog(s.LogFormat, e.out, e.errw)
-	secret := takeSecret("MBX_RELAY_KEY")
-	exists, err := sqlite.Exists(s.StoreDir)
-	if err != nil {
-		return err
-	}
-	key, source, err := relay.LoadKey(s.StoreDir, secret, exists)
-	if err != nil {
-		return protective(err)
-	}
-	st, err := sqlite.Open(ctx, sqlite.Options{
-		Dir: s.StoreDir, Key: key.Public(), LockWait: lockWait, Log: log,
-		Waiting: func(h sqlite.Holder) { waiting(log, s.StoreDir, h) },
-	})
+	st, key, source, err := openStore(ctx, e, s, log)
 	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
 		log.Info("stopped while waiting for the store")
 		return nil
 	}
 	if err != nil {
-		return protective(err)
+		return err
 	}
 	defer func() { err = errors.Join(err, st.Close()) }()
 	if _, err := api.Dial(ctx, s.StoreDir); err == nil {
 		return refused(fmt.Errorf("a relay still runs on %s, though its lock file is gone: stop it first", s.StoreDir))
-	}
-	if !exists && !strings.HasSuffix(source, relay.NewKey) {
-		log.Warn("there was no store; a new, empty one was made for this key", "store", s.StoreDir)
 	}
 	r, err := relay.New(ctx, relay.Options{
 		Store: st, Key: key, Version: version, Limits: s.Limits, Authority: authority.HostKey{}, Log: log,
@@ -91,6 +70,11 @@ func runServe(ctx context.Context, e env, s Settings) (err error) {
 	if err != nil {
 		return err
 	}
+	desk, err := newLocal(s, st, r, key.Public(), key, log)
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
+	desk.Begin()
 	sock, err := api.Listen(s.StoreDir)
 	if err != nil {
 		return errors.Join(err, l.Close())
@@ -101,9 +85,8 @@ func runServe(ctx context.Context, e env, s Settings) (err error) {
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return srv.Serve(ctx, l) })
-	g.Go(func() error { return api.Serve(ctx, sock, admin.Local{Relay: r}, log) })
-	g.Go(func() error { return r.Run(ctx) })
-	g.Go(func() error { return maintain(ctx, st, log) })
+	g.Go(func() error { return api.Serve(ctx, sock, desk, log) })
+	g.Go(func() error { return desk.RunJobs(ctx) })
 	err = g.Wait()
 	if err == nil {
 		log.Info("stopped")
@@ -123,43 +106,6 @@ func listen(s Settings) (net.Listener, error) {
 		return nil, fmt.Errorf("%w: stop what has it, or choose another --port or --bind", err)
 	}
 	return l, nil
-}
-
-func maintain(ctx context.Context, st *sqlite.Store, log *slog.Logger) error {
-	t := time.NewTicker(maintainEvery)
-	defer t.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-t.C:
-			if err := st.Maintain(ctx); err != nil && ctx.Err() == nil {
-				log.Error("store maintenance failed", "err", err)
-			}
-		}
-	}
-}
-
-func waiting(log *slog.Logger, dir string, h sqlite.Holder) {
-	log.Warn("another process has the store; waiting for it to end", "store", dir,
-		"pid", h.PID, "host", h.Host, "deployment", h.DeploymentID, "wait", lockWait.String())
-}
-
-// protective gives an error the exit code of a refusal that protects something.
-func protective(err error) error {
-	var locked *sqlite.LockedError
-	for _, target := range []error{sqlite.ErrOtherKey, sqlite.ErrNewerSchema, sqlite.ErrNotAStore, relay.ErrKeyLost} {
-		if errors.Is(err, target) {
-			return refused(err)
-		}
-	}
-	if errors.As(err, &locked) {
-		return refused(err)
-	}
-	if errors.Is(err, sqlite.ErrNoStore) {
-		return notFound(err)
-	}
-	return err
 }
 
 // announce says where the relay is and what it runs on.

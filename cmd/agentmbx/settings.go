@@ -17,6 +17,8 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/spf13/viper"
 
+	"github.com/agentmbx/agentmbx/admin/jobs"
+	"github.com/agentmbx/agentmbx/backup"
 	"github.com/agentmbx/agentmbx/relay"
 )
 
@@ -53,6 +55,32 @@ type Settings struct {
 	// Authority decides who may enrol: "host-key", whoever holds the key.
 	// MBX_RELAY_AUTHORITY; file authority.
 	Authority string
+
+	// BackupDir is the folder of the backups, absolute. Flag --backup-dir;
+	// MBX_BACKUP_DIR; file backup.dir; default backups in the store's folder.
+	BackupDir string
+
+	// BackupSchedule and DrillSchedule say when a backup is taken and when one
+	// is drilled: five fields of cron in UTC, or "off". MBX_BACKUP_SCHEDULE,
+	// MBX_DRILL_SCHEDULE; file backup.schedule, drill.schedule; default every
+	// day at 03:17, every Sunday at 04:43.
+	BackupSchedule, DrillSchedule string
+
+	// BackupKeep is how many verified backups are kept. MBX_BACKUP_KEEP; file
+	// backup.keep; default 7.
+	BackupKeep int
+
+	// AgeRecipient encrypts backups to one or more age recipients; "" leaves
+	// them plain. MBX_BACKUP_AGE_RECIPIENT; file backup.age_recipient.
+	AgeRecipient string
+
+	// AgeIdentityFile opens encrypted backups for the scheduled drill.
+	// MBX_BACKUP_AGE_IDENTITY_FILE; file backup.age_identity_file.
+	AgeIdentityFile string
+
+	// RestoreFrom is a backup that serve restores before it starts, once for
+	// each path. MBX_RELAY_RESTORE_FROM; file restore_from.
+	RestoreFrom string
 
 	// Limits bounds what the relay takes and holds. Each is
 	// MBX_RELAY_LIMIT_<NAME> and, in the file, a key under limits. The days of
@@ -111,6 +139,15 @@ func (s *Settings) table() []setting {
 		{key: "public_url", flag: "public-url", env: []string{"MBX_RELAY_PUBLIC_URL"},
 			doc: "`URL` where hosts reach this relay", want: "an http or https URL without user, query and fragment", set: setURL(&s.PublicURL)},
 		{key: "authority", env: []string{"MBX_RELAY_AUTHORITY"}, def: "host-key", want: "host-key", set: setOneOf(&s.Authority, "host-key")},
+		{key: "backup.dir", flag: "backup-dir", env: []string{"MBX_BACKUP_DIR"},
+			doc: "`folder` of the backups (default backups in the store's folder)", want: "a folder", set: setDir(&s.BackupDir)},
+		{key: "backup.schedule", env: []string{"MBX_BACKUP_SCHEDULE"}, def: "17 3 * * *", want: wantSchedule, set: setSchedule(&s.BackupSchedule)},
+		{key: "backup.keep", env: []string{"MBX_BACKUP_KEEP"}, def: "7", kind: number, want: "1 to 1000", set: setRange(&s.BackupKeep, 1, 1000)},
+		{key: "backup.age_recipient", env: []string{"MBX_BACKUP_AGE_RECIPIENT"}, want: "age recipients (age1…), with commas between them",
+			set: setRecipients(&s.AgeRecipient)},
+		{key: "backup.age_identity_file", env: []string{"MBX_BACKUP_AGE_IDENTITY_FILE"}, want: "a file", set: setDir(&s.AgeIdentityFile)},
+		{key: "drill.schedule", env: []string{"MBX_DRILL_SCHEDULE"}, def: "43 4 * * 0", want: wantSchedule, set: setSchedule(&s.DrillSchedule)},
+		{key: "restore_from", env: []string{"MBX_RELAY_RESTORE_FROM"}, want: "a file", set: setDir(&s.RestoreFrom)},
 		{key: "log_format", env: []string{"MBX_LOG_FORMAT"}, def: "text", want: "text or json", set: setOneOf(&s.LogFormat, "text", "json")},
 	}
 	return append(rows, limitSettings(&s.Limits)...)
@@ -176,6 +213,9 @@ func (r *settingsReader) read() (Settings, error) {
 			return Settings{}, usage(fmt.Errorf("%s is %s: want %s", r.source(st, file), quoteValue(value), st.want))
 		}
 	}
+	if s.BackupDir == "" {
+		s.BackupDir = filepath.Join(s.StoreDir, "backups")
+	}
 	return s, nil
 }
 
@@ -194,7 +234,8 @@ func checkEnvironment(table []setting, environ []string) error {
 	}
 	for _, v := range environ {
 		name, value, _ := strings.Cut(v, "=")
-		if strings.HasPrefix(name, "MBX_RELAY_") && value != "" && !known[name] {
+		ours := strings.HasPrefix(name, "MBX_RELAY_") || strings.HasPrefix(name, "MBX_BACKUP_") || strings.HasPrefix(name, "MBX_DRILL_")
+		if ours && value != "" && !known[name] {
 			return fmt.Errorf("%.100q is no setting of this version: unset it, or see the settings in README", name)
 		}
 	}
@@ -251,13 +292,15 @@ func (r *settingsReader) source(st setting, file string) string {
 }
 
 // quoteValue shows a value that was refused. A URL or anything else with an @
-// may hold a password and is not shown; nothing is shown at length.
+// may hold a password, and what calls itself a secret may be one: neither is shown; nothing is shown at length.
 func quoteValue(v string) string {
 	switch {
 	case v == "":
 		return "empty"
 	case strings.Contains(v, "@"):
 		return "refused (not shown, it may hold a password)"
+	case strings.Contains(strings.ToUpper(v), "SECRET"): // an age identity in the place of a recipient
+		return "refused (not shown, it may be a secret key)"
 	case len(v) > 100:
 		return strconv.Quote(v[:100]) + "…"
 	}
@@ -290,6 +333,41 @@ func setDir(to *string) func(string) error {
 			return errValue
 		}
 		*to, err = filepath.Abs(v)
+		return err
+	}
+}
+
+const wantSchedule = "five fields of cron, in UTC, or off"
+
+// setSchedule takes no time zone: a schedule that follows one runs twice, or not
+// at all, when its clocks are changed.
+func setSchedule(to *string) func(string) error {
+	return func(v string) error {
+		if v != "off" {
+			if err := jobs.CheckSchedule(v); err != nil {
+				return err
+			}
+		}
+		*to = v
+		return nil
+	}
+}
+
+func setRange(to *int, low, high int) func(string) error {
+	return func(v string) error {
+		n, err := strconv.Atoi(v)
+		if err == nil && (n < low || n > high) {
+			err = errValue
+		}
+		*to = n
+		return err
+	}
+}
+
+func setRecipients(to *string) func(string) error {
+	return func(v string) error {
+		*to = v
+		_, err := backup.ParseRecipients(v)
 		return err
 	}
 }

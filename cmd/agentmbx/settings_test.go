@@ -67,12 +67,16 @@ func (c settingsCase) read(t *testing.T) (s Settings, expand func(string) string
 func TestSettingsDefaults(t *testing.T) {
 	s, expand, err := settingsCase{env: map[string]string{"MBX_RELAY_DIR": ""}}.read(t)
 	want := Settings{
-		StoreDir:  expand("$HOME/.local/share/agentmbx-relay"),
-		Port:      7374,
-		Bind:      "127.0.0.1",
-		LogFormat: "text",
-		Authority: "host-key",
-		Limits:    relay.DefaultLimits(),
+		StoreDir:       expand("$HOME/.local/share/agentmbx-relay"),
+		Port:           7374,
+		Bind:           "127.0.0.1",
+		LogFormat:      "text",
+		Authority:      "host-key",
+		BackupDir:      expand("$HOME/.local/share/agentmbx-relay/backups"),
+		BackupSchedule: "17 3 * * *",
+		BackupKeep:     7,
+		DrillSchedule:  "43 4 * * 0",
+		Limits:         relay.DefaultLimits(),
 	}
 	if err != nil || s != want {
 		t.Errorf("got %+v, %v; want %+v", s, err, want)
@@ -117,6 +121,11 @@ func TestSettingsPrecedence(t *testing.T) {
 		{settingsCase{name: "all interfaces", args: []string{"--bind", "::"}}, func(s Settings) any { return s.Bind }, "::"},
 		{settingsCase{name: "host name", args: []string{"--bind", "localhost"}}, func(s Settings) any { return s.Bind }, "localhost"},
 		{settingsCase{name: "log format", file: "log_format: json"}, func(s Settings) any { return s.LogFormat }, "json"},
+		{settingsCase{name: "backups of a store", args: []string{"--store-dir", "$STORE/x"}}, func(s Settings) any { return s.BackupDir }, "$STORE/x/backups"},
+		{settingsCase{name: "backups elsewhere", file: "backup: {dir: $HOME/b, keep: 3}"}, func(s Settings) any { return s.BackupDir }, "$HOME/b"},
+		{settingsCase{name: "backups kept", file: "backup: {dir: $HOME/b, keep: 3}"}, func(s Settings) any { return s.BackupKeep }, 3},
+		{settingsCase{name: "no backups by themselves", env: map[string]string{"MBX_BACKUP_SCHEDULE": "off"}}, func(s Settings) any { return s.BackupSchedule }, "off"},
+		{settingsCase{name: "drills", file: "drill:\n  schedule: 0 5 1 * *"}, func(s Settings) any { return s.DrillSchedule }, "0 5 1 * *"},
 		{settingsCase{name: "comments only", file: "# nothing\n"}, port, 7374},
 	}
 	for _, tt := range tests {
@@ -189,6 +198,11 @@ func TestSettingsRefused(t *testing.T) {
 		{settingsCase{name: "a folder as the file", args: []string{"--config", "/"}}, "/ is not a file"},
 		{settingsCase{name: "retention", env: map[string]string{"MBX_RELAY_RETENTION_DAYS": "0"}}, `MBX_RELAY_RETENTION_DAYS is "0": want 1 to 3650`},
 		{settingsCase{name: "proxy", env: map[string]string{"MBX_RELAY_TRUST_PROXY": "nginx"}}, `MBX_RELAY_TRUST_PROXY is "nginx": want xff, cloudflare or real-ip`},
+		{settingsCase{name: "no schedule", env: map[string]string{"MBX_BACKUP_SCHEDULE": "daily"}}, `MBX_BACKUP_SCHEDULE is "daily": want five fields of cron, in UTC, or off`},
+		{settingsCase{name: "a schedule with a time zone", file: "drill: {schedule: CRON_TZ=Europe/Paris 3 3 * * *}"}, "drill.schedule in $STORE/agentmbx.yaml is"},
+		{settingsCase{name: "a schedule of no hour", env: map[string]string{"MBX_DRILL_SCHEDULE": "3 24 * * *"}}, "MBX_DRILL_SCHEDULE is"},
+		{settingsCase{name: "no backup kept", env: map[string]string{"MBX_BACKUP_KEEP": "0"}}, `MBX_BACKUP_KEEP is "0": want 1 to 1000`},
+		{settingsCase{name: "mistyped backup setting", env: map[string]string{"MBX_BACKUP_KEEPS": "1"}}, `"MBX_BACKUP_KEEPS" is no setting`},
 		{settingsCase{name: "bind with a port", args: []string{"--bind", "127.0.0.1:80"}}, `--bind is "127.0.0.1:80"`},
 		{settingsCase{name: "mistyped address", args: []string{"--bind", "127.0.0"}}, `--bind is "127.0.0"`},
 		{settingsCase{name: "empty flag", args: []string{"--bind", ""}}, "--bind is empty"},

@@ -169,7 +169,7 @@ func TestE7_PrunedMailComesOnceMore(t *testing.T) {
 	pair(alpha, beta, false)
 	beta.tick()
 	msg := alpha.sendByRelay(beta, "hello")
-	backup := w.relay.copied()
+	b := w.relay.backup("")
 
 	same(t, "received", beta.relayOnly().Received, 1)
 	beta.relayOnly() // its receipt goes
@@ -178,7 +178,9 @@ func TestE7_PrunedMailComesOnceMore(t *testing.T) {
 	same(t, "pruned", beta.prune(0).Removed, 1)
 	pruned := w.clock()
 
-	w.relay.restore(backup)
+	w.relay.stop()
+	w.relay.restoreFile(b.File)
+	w.relay.start()
 	same(t, "relay holds it again", w.relay.queued(beta), 1)
 	r := beta.tick()
 	same(t, "stored", r.Relay.Received, 0)

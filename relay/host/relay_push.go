@@ -153,7 +153,9 @@ func (h *Host) pack(ctx context.Context, s *session, parcels []parcel, ads map[s
 			}
 		}
 		for _, p := range fresh {
-			_, err := t.exec(`INSERT INTO wires (msg, fold, target, wire, hash, sealed_at, former) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+			// Not for a row that was confirmed meanwhile: nobody would take its bytes away.
+			_, err := t.exec(`INSERT INTO wires (msg, fold, target, wire, hash, sealed_at, former)
+				SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7 WHERE EXISTS (SELECT 1 FROM outbox WHERE msg = ?1 AND fold = ?2)
 				ON CONFLICT (msg, fold) DO UPDATE SET target = ?3, wire = ?4, hash = ?5, sealed_at = ?6, former = ?7`,
 				p.mail.msg, p.mail.fold, p.peer.key[:], p.item.Wire, p.hash, p.sealed, former[p.mail])
 			if err != nil {

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"time"
 
 	"github.com/agentmbx/agentmbx/relay/store"
@@ -131,25 +130,6 @@ func (r *testRelay) pushes() func() map[string][]string {
 
 // newEpoch is what must follow a restore: the store stays as it is.
 func (r *testRelay) newEpoch() { must(r.relay.RotateEpoch(context.Background(), "test", "restored")) }
-
-// copied is a copy of the store, taken while the relay is stopped for it.
-func (r *testRelay) copied() (dir string) {
-	r.w.t.Helper()
-	r.stop()
-	dir = r.w.t.TempDir()
-	noError(r.w.t, os.CopyFS(dir, os.DirFS(r.dir)))
-	r.start()
-	return dir
-}
-
-// restore puts a copy in the store's place, under a new epoch.
-func (r *testRelay) restore(dir string) {
-	r.w.t.Helper()
-	r.stop()
-	r.dir = dir
-	r.start()
-	r.newEpoch()
-}
 
 // plant puts an item into a host's queue that no push would.
 func (r *testRelay) plant(to *testHost, kind, id string, sender wire.PublicKey, body []byte) {

@@ -1,0 +1,171 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"filippo.io/age"
+
+	"github.com/agentmbx/agentmbx/admin/jobs"
+	"github.com/agentmbx/agentmbx/backup"
+	"github.com/agentmbx/agentmbx/relay"
+	"github.com/agentmbx/agentmbx/relay/store"
+	"github.com/agentmbx/agentmbx/relay/wire"
+)
+
+// Store is what the desk needs of a store besides what the relay does with it.
+type Store interface {
+	jobs.Store
+	backup.Source
+	Maintain(ctx context.Context) error
+}
+
+// Options are what the desk of a store is made of.
+type Options struct {
+	Relay   *relay.Relay
+	Store   Store
+	Backups *backup.Folder
+	// Key is the relay's private key, for drills; zero where it is not known.
+	Key wire.PrivateKey
+	// Identities open encrypted backups for the drill that nobody asked for.
+	Identities []age.Identity
+	// BackupSchedule and DrillSchedule are in cron's five fields, UTC; "" for none.
+	BackupSchedule, DrillSchedule string
+	Version                       string
+	Now                           func() time.Time // nil means time.Now
+	Since                         func() time.Duration
+}
+
+// Local is the Service in the process that has the store.
+type Local struct {
+	o    Options
+	jobs *jobs.Runner
+}
+
+var _ Service = (*Local)(nil)
+
+// Begin sweeps away what an earlier process left of a backup or a drill. The
+// store's lock is ours and none of our own runs yet. What cannot be swept is in
+// nobody's way: it is only logged.
+func (l *Local) Begin() {
+	if err := l.o.Backups.SweepPartials(); err != nil {
+		l.o.Backups.Log.Warn("leftovers of an earlier backup or drill stay", "err", err)
+	}
+}
+
+// RunJobs does the store's periodic work until ctx ends.
+func (l *Local) RunJobs(ctx context.Context) error { return l.jobs.Run(ctx) }
+
+// Close ends the runs that are not finished.
+func (l *Local) Close() error { return l.jobs.Close() }
+
+// Log lists the relay log, newest first.
+func (l *Local) Log(ctx context.Context, f LogFilter) ([]LogEntry, error) {
+	if err := checkLimit(f.Limit); err != nil {
+		return nil, err
+	}
+	ops, err := l.o.Relay.Log(ctx, f.Op, f.Limit)
+	if err != nil {
+		return nil, err
+	}
+	entries := make([]LogEntry, len(ops))
+	for i, o := range ops {
+		entries[i] = LogEntry{ID: o.ID, At: o.At, Op: o.Op, Receipt: o.Receipt}
+	}
+	return entries, nil
+}
+
+func checkLimit(n int) error {
+	if n < 1 || n > MaxLog {
+		return fmt.Errorf("%w: limit: want 1 to %d", ErrBadRequest, MaxLog)
+	}
+	return nil
+}
+
+// RotateEpoch gives the store a new epoch.
+func (l *Local) RotateEpoch(ctx context.Context, a Action) (string, error) {
+	if err := a.check(); err != nil {
+		return "", err
+	}
+	return l.o.Relay.RotateEpoch(ctx, a.Actor, a.Reason)
+}
+
+func (a Action) check() error {
+	if strings.TrimSpace(a.Actor) == "" || len(a.Actor) > 200 || len(a.Reason) > 1000 {
+		return fmt.Errorf("%w: want an actor of at most 200 and a reason of at most 1000 bytes", ErrBadRequest)
+	}
+	return nil
+}
+
+// Jobs lists the jobs and how each stands.
+func (l *Local) Jobs(ctx context.Context) ([]jobs.State, error) { return l.jobs.States(ctx) }
+
+// Runs lists runs, newest first.
+func (l *Local) Runs(ctx context.Context, job string, limit int) ([]jobs.Run, error) {
+	if err := checkLimit(limit); err != nil {
+		return nil, err
+	}
+	return l.jobs.Runs(ctx, job, limit)
+}
+
+// StartJob begins a run.
+func (l *Local) StartJob(ctx context.Context, q jobs.Request) (jobs.Run, error) {
+	if err := (Action{Actor: q.By}).check(); err != nil {
+		return jobs.Run{}, err
+	}
+	if q.By == jobs.BySchedule {
+		return jobs.Run{}, fmt.Errorf("%w: nobody is called %q", ErrBadRequest, q.By)
+	}
+	return l.jobs.Start(ctx, q)
+}
+
+// Run tells how a run stands.
+func (l *Local) Run(ctx context.Context, id int64) (jobs.Run, error) { return l.jobs.Find(ctx, id) }
+
+// Backups lists the backups in the folder, newest first.
+func (l *Local) Backups(ctx context.Context) ([]backup.Entry, error) { return l.o.Backups.List(ctx) }
+
+// PruneBackups removes the backups that are not to be kept, or only says which.
+func (l *Local) PruneBackups(ctx context.Context, dryRun bool, a Action) ([]backup.Decision, error) {
+	if dryRun {
+		return l.o.Backups.Plan(ctx)
+	}
+	if err := a.check(); err != nil {
+		return nil, err
+	}
+	done, err := l.o.Backups.Prune(ctx)
+	if err != nil {
+		return done, err
+	}
+	return done, l.logPrune(ctx, done, a)
+}
+
+// logPrune writes to the log what a prune removed; one that removed nothing is
+// no news.
+func (l *Local) logPrune(ctx context.Context, done []backup.Decision, a Action) error {
+	removed := []string{}
+	for _, d := range done {
+		if d.Remove {
+			removed = append(removed, d.Path)
+		}
+	}
+	if len(removed) == 0 {
+		return nil
+	}
+	return l.log(ctx, "backup-prune", map[string]any{
+		"v": 1, "type": "relay-backup-prune", "actor": a.Actor, "reason": a.Reason, "removed": removed, "kept": len(done) - len(removed),
+	})
+}
+
+// log writes a receipt to the relay log.
+func (l *Local) log(ctx context.Context, op string, receipt any) error {
+	b, err := json.Marshal(receipt)
+	if err != nil {
+		return err
+	}
+	at := l.o.Now().UTC()
+	return l.o.Store.Update(ctx, func(tx store.Tx) error { return tx.AppendLog(at, op, b) })
+}

@@ -1,0 +1,219 @@
+package admin
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"filippo.io/age"
+
+	"github.com/agentmbx/agentmbx/admin/jobs"
+	"github.com/agentmbx/agentmbx/backup"
+	"github.com/agentmbx/agentmbx/backup/drill"
+	"github.com/agentmbx/agentmbx/relay"
+	"github.com/agentmbx/agentmbx/relay/wire"
+)
+
+// Names of the jobs.
+const (
+	JobHeartbeat  = "heartbeat"
+	JobSweep      = "sweep"
+	JobBackup     = "backup"
+	JobDrill      = "drill"
+	JobCheckpoint = "checkpoint"
+	JobDisk       = "disk"
+)
+
+// NewLocal makes the desk of a store that this process has.
+func NewLocal(o Options) (*Local, error) {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	l := &Local{o: o}
+	var err error
+	l.jobs, err = jobs.New(jobs.Options{
+		Store: o.Store, Code: Kind, Now: o.Now, Since: o.Since, Log: o.Backups.Log,
+		Jumped: func(ctx context.Context, by time.Duration) {
+			// What it cannot write it has logged; the next jump, or start, says it again.
+			_ = o.Relay.SuspectClock(ctx, fmt.Sprintf("the clock moved by %s while the relay ran", by.Round(time.Second)))
+		},
+		Jobs: []jobs.Job{
+			{Name: JobHeartbeat, Every: relay.BeatEvery, Timeout: time.Minute, Do: l.heartbeat},
+			{Name: JobSweep, Every: relay.SweepEvery, AtStart: true, Do: l.sweep},
+			{Name: JobBackup, Cron: o.BackupSchedule, Timeout: 6 * time.Hour, Do: l.backup},
+			{Name: JobDrill, Cron: o.DrillSchedule, Timeout: 6 * time.Hour, Do: l.drill},
+			{Name: JobCheckpoint, Every: 5 * time.Minute, Timeout: 10 * time.Minute, Do: l.checkpoint},
+			{Name: JobDisk, Every: time.Minute, Timeout: time.Minute, Do: l.disk},
+		},
+	})
+	return l, err
+}
+
+func (l *Local) heartbeat(ctx context.Context, _ *jobs.Task) (string, error) {
+	return "", l.o.Relay.Beat(ctx)
+}
+
+// sweep expires what is over. One that a clock jump holds has failed until
+// somebody confirms it, or its hour is over.
+func (l *Local) sweep(ctx context.Context, t *jobs.Task) (string, error) {
+	do := l.o.Relay.Sweep
+	if t.Confirm {
+		do = l.o.Relay.SweepConfirmed
+	}
+	r, err := do(ctx)
+	if err != nil {
+		var held *relay.HeldSweepError
+		if errors.As(err, &held) {
+			return "", fmt.Errorf("%w: %w", ErrRefused, err)
+		}
+		return "", err
+	}
+	t.Result = r
+	return fmt.Sprintf("%d expired, %d notices, %d dedup rows pruned", r.Expired.Envelopes+r.Expired.Receipts+r.Expired.Notices, r.Notices, r.Pruned), nil
+}
+
+// args reads what a request asks for.
+func args(t *jobs.Task, to any) error {
+	if len(t.Args) == 0 {
+		return nil
+	}
+	d := json.NewDecoder(bytes.NewReader(t.Args))
+	d.DisallowUnknownFields()
+	if err := d.Decode(to); err != nil {
+		return fmt.Errorf("%w: %w", ErrBadRequest, err)
+	}
+	return nil
+}
+
+// BackupArgs ask for a backup to a file; "" is one of the folder's own.
+type BackupArgs struct {
+	File string `json:"file"`
+}
+
+// backup takes a backup, logs its receipt and then removes what is not to be
+// kept any more. A prune that fails does not undo the backup.
+func (l *Local) backup(ctx context.Context, t *jobs.Task) (string, error) {
+	var a BackupArgs
+	if err := args(t, &a); err != nil {
+		return "", err
+	}
+	if a.File != "" && !filepath.IsAbs(a.File) {
+		return "", fmt.Errorf("%w: file: want an absolute path", ErrBadRequest)
+	}
+	r, err := l.o.Backups.Create(ctx, l.o.Store, a.File, t.Progress)
+	if err != nil {
+		return "", err
+	}
+	t.Result = r
+	if err := l.log(ctx, "backup", r); err != nil {
+		return "", fmt.Errorf("%s is there and good, but the log could not be written: %w", r.File, err)
+	}
+	detail := fmt.Sprintf("%s: %d items, %d hosts, %d bytes", filepath.Base(r.File), r.Items, r.Enrolments, r.Bytes)
+	if a.File != "" {
+		return detail, nil
+	}
+	done, err := l.o.Backups.Prune(ctx)
+	if err == nil {
+		err = l.logPrune(ctx, done, Action{Actor: t.AskedBy, Reason: "after a backup"})
+	}
+	if err != nil {
+		return "", fmt.Errorf("%s is there and good, but older ones could not be removed: %w", r.File, err)
+	}
+	return detail, nil
+}
+
+// DrillArgs ask for a drill of a file; "" is the newest verified backup. Identity
+// is the path of an age identity file.
+type DrillArgs struct {
+	File     string `json:"file"`
+	Identity string `json:"identity"`
+}
+
+// drill rehearses a restore and logs how it went.
+func (l *Local) drill(ctx context.Context, t *jobs.Task) (string, error) {
+	var a DrillArgs
+	if err := args(t, &a); err != nil {
+		return "", err
+	}
+	for _, p := range []string{a.File, a.Identity} {
+		if p != "" && !filepath.IsAbs(p) {
+			return "", fmt.Errorf("%w: want absolute paths", ErrBadRequest)
+		}
+	}
+	if (l.o.Key == wire.PrivateKey{}) {
+		return "", fmt.Errorf("%w: a drill needs the relay's key: put relay.key back or set MBX_RELAY_KEY", ErrRefused)
+	}
+	ids := l.o.Identities
+	if a.Identity != "" {
+		var err error
+		if ids, err = backup.ReadIdentities(a.Identity); err != nil {
+			return "", err
+		}
+	}
+	file, source, done, err := l.toDrill(ctx, a.File, ids, t)
+	if err != nil {
+		return "", err
+	}
+	r, err := drill.Run(ctx, drill.Options{
+		File: file, Source: source, Scratch: l.o.Backups.Dir, Key: l.o.Key, Limits: l.o.Relay.Limits(), Identities: ids,
+		Version: l.o.Version, Log: l.o.Backups.Log, Now: l.o.Now, Progress: t.Progress,
+	})
+	if err := errors.Join(err, done()); err != nil {
+		return "", err
+	}
+	t.Result = r
+	if err := l.log(ctx, "drill", r); err != nil {
+		return "", err
+	}
+	if !r.Passed {
+		return "", fmt.Errorf("%w: the drill of %s failed: %s", ErrUnhealthy, filepath.Base(r.File), r.FirstFault())
+	}
+	return fmt.Sprintf("%s: %d checks passed, served after %.1f s", filepath.Base(r.File), len(r.Checks), r.RTO), nil
+}
+
+// toDrill finds the file to drill. When nobody named one and the newest backup
+// is encrypted to others, a fresh copy of the store takes its place: done
+// removes it.
+func (l *Local) toDrill(ctx context.Context, file string, ids []age.Identity, t *jobs.Task) (path, source string, done func() error, err error) {
+	none := func() error { return nil }
+	if file != "" {
+		return file, drill.FromFile, none, nil
+	}
+	list, err := l.o.Backups.List(ctx)
+	if err != nil {
+		return "", "", nil, err
+	}
+	for _, e := range list {
+		switch {
+		case !e.Verified:
+		case e.Receipt.Encrypted && len(ids) == 0:
+			path, done, err := l.o.Backups.Fresh(ctx, l.o.Store, t.Progress)
+			return path, drill.FromFresh, done, err
+		default:
+			return e.Path, drill.FromBackup, none, nil
+		}
+	}
+	return "", "", nil, fmt.Errorf("%w: there is no verified backup to drill in %s: take one first with agentmbx relay backup", ErrNotFound, l.o.Backups.Dir)
+}
+
+func (l *Local) checkpoint(ctx context.Context, _ *jobs.Task) (string, error) {
+	return "", l.o.Store.Maintain(ctx)
+}
+
+// disk looks at the room that is left. The store refuses new mail by itself when
+// it is scarce; this is what says so while nobody pushes.
+func (l *Local) disk(ctx context.Context, _ *jobs.Task) (string, error) {
+	z, err := l.o.Store.Size(ctx)
+	if err != nil {
+		return "", err
+	}
+	detail := fmt.Sprintf("%d bytes free, %d of data, %d of log", z.Free, z.Data, z.Log)
+	if z.Low {
+		return "", fmt.Errorf("%w: the disk is nearly full: new mail is refused: %s", ErrUnhealthy, detail)
+	}
+	return detail, nil
+}

@@ -1,0 +1,142 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agentmbx/agentmbx/admin"
+	"github.com/agentmbx/agentmbx/admin/jobs"
+	"github.com/agentmbx/agentmbx/relay/wire"
+)
+
+func newRelayAdmin(e env) *cobra.Command {
+	return newGroup(&cobra.Command{
+		Use:   "admin",
+		Short: "Look after a store, step by step",
+		Long: `Look after a store, step by step: what a relay does by itself, and what its
+operator may have it do. A running relay does it; otherwise the store is opened
+under its lock.`,
+		Example: `  agentmbx relay admin jobs --store-dir ./data
+  agentmbx relay admin jobs run backup`,
+	}, newAdminJobs(e))
+}
+
+func newAdminJobs(e env) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "jobs",
+		Short: "List the periodic jobs, when each runs next and how it went",
+		Long: `List the periodic jobs: their schedules (UTC), when each runs next, and how its
+last run went. Without a running relay nothing runs by itself.`,
+		Example: `  agentmbx relay admin jobs --store-dir ./data
+  agentmbx relay admin jobs --json`,
+	}
+	r := bindSettings(cmd.Flags(), "store-dir")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		s, err := r.read()
+		if err != nil {
+			return err
+		}
+		return withDesk(cmd.Context(), e, s, func(svc admin.Service, running bool) error {
+			list, err := svc.Jobs(cmd.Context())
+			if err != nil {
+				return deskError(err)
+			}
+			if asJSON {
+				return printJSON(e.out, list)
+			}
+			return printJobs(e.out, list, running)
+		})
+	}
+	cmd.AddCommand(newAdminJobsRun(e))
+	return cmd
+}
+
+func printJobs(out io.Writer, list []jobs.State, running bool) error {
+	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(w, "JOB\tSCHEDULE\tNEXT\tLAST\tENDED\tDETAIL")
+	for _, j := range list {
+		last, ended, detail := "-", "-", ""
+		if r := j.Last; r != nil {
+			last, detail = r.Outcome, r.Detail
+			if !r.FinishedAt.IsZero() {
+				ended = wire.FormatTime(r.FinishedAt)
+			}
+		}
+		if j.Wanted != "" {
+			detail = fmt.Sprintf("wanted after %s; %s", j.Wanted, detail)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", j.Name, cmp.Or(j.Schedule, "on request"), nextRun(j, running), last, ended, printable(detail))
+	}
+	return w.Flush()
+}
+
+// nextRun says when a job runs next, as far as it will by itself.
+func nextRun(j jobs.State, running bool) string {
+	switch {
+	case j.Running != nil:
+		return "runs since " + wire.FormatTime(j.Running.StartedAt)
+	case !running:
+		return "needs a relay"
+	case j.Next.IsZero():
+		return "-"
+	case j.Next.Before(time.Now()):
+		return "now"
+	}
+	return wire.FormatTime(j.Next)
+}
+
+func newAdminJobsRun(e env) *cobra.Command {
+	var confirm, asJSON bool
+	cmd := &cobra.Command{
+		Use:   "run NAME",
+		Short: "Run a job now and wait for its end",
+		Long: `Run a job now and wait for its end. A job that runs already is not started twice
+(exit code 3).
+
+--confirm runs a sweep that is held after a jump of the clock: check the clock
+first, since what a sweep expires is gone.`,
+		Example: `  agentmbx relay admin jobs run backup --store-dir ./data
+  agentmbx relay admin jobs run sweep --confirm`,
+		Args: cobra.ExactArgs(1),
+	}
+	r := bindSettings(cmd.Flags(), "store-dir", "backup-dir")
+	cmd.Flags().BoolVar(&confirm, "confirm", false, "do what would otherwise be held")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		s, err := r.read()
+		if err != nil {
+			return err
+		}
+		return withDesk(cmd.Context(), e, s, func(svc admin.Service, _ bool) error {
+			return runJob(cmd.Context(), e, svc, jobs.Request{Job: args[0], Confirm: confirm}, asJSON)
+		})
+	}
+	return cmd
+}
+
+func runJob(ctx context.Context, e env, svc admin.Service, q jobs.Request, asJSON bool) error {
+	run, failed := followJob(ctx, e, svc, q)
+	if run.ID == 0 { // it never began
+		return failed
+	}
+	if asJSON {
+		if err := printJSON(e.out, run); err != nil {
+			return err
+		}
+		return failed
+	}
+	if failed != nil {
+		return failed
+	}
+	took := run.FinishedAt.Sub(run.StartedAt).Round(time.Millisecond)
+	_, err := fmt.Fprintf(e.out, "%s: run %d %s in %s: %s\n", run.Job, run.ID, run.Outcome, took, printable(cmp.Or(run.Detail, "done")))
+	return err
+}
