@@ -100,30 +100,35 @@ func check(c *conn, schema int) error {
 	return errors.Join(append(faults, checkLists(c))...)
 }
 
-// checkLists compares sender_lists with listed_senders.
+// checkLists compares sender_lists with listed_senders, row by row: there may be
+// millions. When every entry of a list is indexed and the index has no more rows
+// than that, it has no others.
 func checkLists(c *conn) error {
-	want := map[string]bool{}
+	var entries, missing, rows int64
 	if err := c.query(func(r row) error {
+		target := r.key(0)
 		for _, k := range unpack(r.bytes(1)) {
-			want[string(k[:])+string(r.bytes(0))] = true
+			ok, err := c.one(func(row) {}, "SELECT 1 FROM listed_senders WHERE sender_pubkey = ? AND target_pubkey = ?", k, target)
+			if err != nil {
+				return err
+			}
+			if entries++; !ok {
+				missing++
+			}
 		}
 		return nil
 	}, "SELECT target_pubkey, senders FROM sender_lists"); err != nil {
 		return err
 	}
-	var faults []error
-	if err := c.query(func(r row) error {
-		k := string(r.bytes(0)) + string(r.bytes(1))
-		if !want[k] {
-			faults = append(faults, fmt.Errorf("listed sender %x is in no list", k))
-		}
-		delete(want, k)
-		return nil
-	}, "SELECT sender_pubkey, target_pubkey FROM listed_senders"); err != nil {
+	if _, err := c.one(func(r row) { rows = r.int(0) }, "SELECT count(*) FROM listed_senders"); err != nil {
 		return err
 	}
-	if len(want) > 0 {
-		faults = append(faults, fmt.Errorf("%d entries of sender lists are not indexed", len(want)))
+	var faults []error
+	if missing > 0 {
+		faults = append(faults, fmt.Errorf("%d entries of sender lists are not indexed", missing))
+	}
+	if extra := rows - (entries - missing); extra > 0 {
+		faults = append(faults, fmt.Errorf("%d listed senders are in no list", extra))
 	}
 	return errors.Join(faults...)
 }

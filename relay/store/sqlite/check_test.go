@@ -38,7 +38,7 @@ func TestCheckFindsFaults(t *testing.T) {
 		{"held seq at the next", "UPDATE quarantine SET seq = 3", "a seq is not below"},
 		{"held and queued", "UPDATE quarantine SET seq = 1", "queued and held"},
 		{"listed sender gone", "DELETE FROM listed_senders", "not indexed"},
-		{"listed sender too many", "INSERT INTO listed_senders VALUES (zeroblob(32), zeroblob(32))", "is in no list"},
+		{"listed sender too many", "INSERT INTO listed_senders VALUES (zeroblob(32), zeroblob(32))", "in no list"},
 	}
 	a, s := storetest.Key("a"), storetest.Key("s")
 	at := time.Date(2026, 10, 2, 12, 0, 0, 0, time.UTC)
