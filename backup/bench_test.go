@@ -30,7 +30,7 @@ func benchMiB() int {
 }
 
 const (
-	benchItem    = 4000 // bytes, two to a page
+	benchItem    = 3700 // bytes, two to a page
 	benchQueues  = 500
 	benchWriters = 8
 )

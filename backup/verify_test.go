@@ -63,7 +63,7 @@ func run(t testing.TB, path string, statements ...string) {
 		if err != nil {
 			t.Fatalf("%s: %v", q, err)
 		}
-		if _, err := s.Exec(nil); err != nil {
+		if _, err := s.(sqldriver.StmtExecContext).ExecContext(t.Context(), nil); err != nil {
 			t.Fatalf("%s: %v", q, err)
 		}
 		_ = s.Close()
@@ -271,7 +271,7 @@ func sqliteSays(t testing.TB, path string) string {
 		t.Fatal(err)
 	}
 	defer st.Close()
-	rows, err := st.Query(nil)
+	rows, err := st.(sqldriver.StmtQueryContext).QueryContext(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -274,4 +275,25 @@ func TestUnreadableMessageStopsNothingElse(t *testing.T) {
 	alpha.tick()
 	same(t, "outbox in the end", alpha.outbox(), 0)
 	same(t, "alerts", len(alpha.alerts("builder")), 2)
+}
+
+// A receipt may come while the bytes for the relay are made: they are not kept
+// for a message that nothing will end any more.
+func TestNoBytesAreKeptOfWhatWasConfirmedMeanwhile(t *testing.T) {
+	w := newWorld(t)
+	alpha, beta := w.host("alpha"), w.host("beta")
+	pair(alpha, beta, false)
+	beta.tick()
+	msg := alpha.send(beta, "hello")
+	alpha.lanFailedTwice()
+	w.relay.on("GET", "/v2/relay/enc-key", func(out http.ResponseWriter, in *http.Request, relay http.Handler) {
+		noError(t, alpha.db.write(context.Background(), func(tx *tx) error {
+			return end(tx, msg, "beta", "settled", "confirmed")
+		}))
+		relay.ServeHTTP(out, in)
+	})
+	alpha.relayOnly()
+	same(t, "outbox", alpha.outbox(), 0)
+	same(t, "bytes kept", alpha.count("wires"), 0)
+	same(t, "route", must(alpha.SentMail(context.Background(), msg)).Routes[0].State, "confirmed")
 }

@@ -97,7 +97,7 @@ func OpenFile(path string) (_ *File, err error) {
 // filePragmas are for a file that may be damaged or made to harm: pages are looked
 // over before they are used, and what has to be sorted goes to disk.
 func filePragmas() []string {
-	return []string{"query_only(on)", "trusted_schema(off)", "cell_size_check(on)", "temp_store(file)", "cache_size(-32768)"}
+	return []string{"query_only(on)", "trusted_schema(off)", "cell_size_check(on)", "temp_store(file)", "cache_size(-16384)"}
 }
 
 // refuseCut refuses a file that is shorter than its own header says: a copy that
