@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"filippo.io/age"
@@ -41,8 +42,9 @@ type Options struct {
 
 // Local is the Service in the process that has the store.
 type Local struct {
-	o    Options
-	jobs *jobs.Runner
+	o      Options
+	jobs   *jobs.Runner
+	folder sync.Mutex // of the backups: held by who adds to it or takes from it
 }
 
 var _ Service = (*Local)(nil)
@@ -136,6 +138,10 @@ func (l *Local) PruneBackups(ctx context.Context, dryRun bool, a Action) ([]back
 	if err := a.check(); err != nil {
 		return nil, err
 	}
+	if !l.folder.TryLock() {
+		return nil, fmt.Errorf("%w: a backup is being taken, and older ones are pruned after it", ErrRefused)
+	}
+	defer l.folder.Unlock()
 	done, err := l.o.Backups.Prune(ctx)
 	if err != nil {
 		return done, err

@@ -104,6 +104,8 @@ func (l *Local) backup(ctx context.Context, t *jobs.Task) (string, error) {
 	if a.File != "" && !filepath.IsAbs(a.File) {
 		return "", fmt.Errorf("%w: file: want an absolute path", ErrBadRequest)
 	}
+	l.folder.Lock()
+	defer l.folder.Unlock()
 	r, err := l.o.Backups.Create(ctx, l.o.Store, a.File, t.Progress)
 	if err != nil {
 		return "", err

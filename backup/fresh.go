@@ -14,7 +14,7 @@ func (f *Folder) Fresh(ctx context.Context, src Source, progress func(stage stri
 	if err := f.prepare(); err != nil {
 		return "", nil, err
 	}
-	dir, err := os.MkdirTemp(f.Dir, ".drill-")
+	dir, err := os.MkdirTemp(f.Dir, DrillPrefix(f.Key))
 	if err != nil {
 		return "", nil, fmt.Errorf("take a copy to drill: %w", err)
 	}

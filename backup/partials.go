@@ -9,7 +9,13 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agentmbx/agentmbx/relay/wire"
 )
+
+// DrillPrefix is how the scratch folders of a relay's drills begin: two relays may
+// share a folder.
+func DrillPrefix(key wire.PublicKey) string { return fmt.Sprintf(".drill-%x-", key[:4]) }
 
 // SweepPartials removes what a crash left of backups and drills of this folder.
 // It is called under the store's lock, when nothing of ours is being written.
@@ -42,7 +48,7 @@ func (f *Folder) SweepPartials() error {
 		case scratch && inUse(path):
 		case scratch || partial.MatchString(e.Name()):
 			errs = append(errs, f.removeOurs(path))
-		case strings.HasPrefix(e.Name(), ".drill-"):
+		case strings.HasPrefix(e.Name(), DrillPrefix(f.Key)):
 			if st, err := os.Lstat(path); err == nil && st.IsDir() && ownedByUs(st) {
 				f.log().Info("removing what a drill left", "folder", path)
 				errs = append(errs, os.RemoveAll(path)) // which follows no link

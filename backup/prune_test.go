@@ -168,7 +168,7 @@ func TestFolderOfOthers(t *testing.T) {
 	must(os.Symlink(filepath.Join(outside, "precious"), path("relay-20261130T041700Z-000005.db")))
 	must(os.Symlink(path("relay-20261130T041700Z-000001.db.json"), path("relay-20261130T041700Z-000006.db.json")))
 	must(os.Symlink(filepath.Join(outside, "precious"), path("linked"+f.suffix())))
-	must(os.Symlink(outside, path(".drill-link")))
+	must(os.Symlink(outside, path(DrillPrefix(f.Key)+"link")))
 	must(os.Symlink(filepath.Join(outside, "precious"), path(".decrypted-1.partial")))
 	for _, n := range []string{"3", "5"} { // receipts of ours for what is no file of ours
 		name := "relay-20261130T041700Z-00000" + n + ".db"
@@ -228,7 +228,7 @@ func TestSweepPartials(t *testing.T) {
 		mustWrite(t, filepath.Join(f.Dir, name+f.suffix()), []byte("half"))
 	}
 	mustWrite(t, filepath.Join(f.Dir, ".decrypted-123.partial"), []byte("half"))
-	drill := filepath.Join(f.Dir, ".drill-123")
+	drill := filepath.Join(f.Dir, DrillPrefix(f.Key)+"123")
 	if err := errors.Join(os.Mkdir(drill, 0o700), os.Symlink(r.File, filepath.Join(drill, "link"))); err != nil {
 		t.Fatal(err)
 	}

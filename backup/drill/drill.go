@@ -263,7 +263,7 @@ func (d *drill) prepare() error {
 		return fmt.Errorf("%w: %s has %d MiB free, a drill of this backup needs %d MiB; make room there and drill again",
 			backup.ErrNoRoom, d.Scratch, left>>20, need>>20)
 	}
-	d.dir, err = os.MkdirTemp(d.Scratch, ".drill-") // mode 0700
+	d.dir, err = os.MkdirTemp(d.Scratch, backup.DrillPrefix(d.Key.Public())) // mode 0700
 	return err
 }
 
