@@ -118,10 +118,20 @@ func (c crashed) swept(t *testing.T) {
 	}
 }
 
+// killsChildren leaves a test that kills one child after the other to the runs
+// without the race detector: it sees nothing of a child, and makes it slow.
+func killsChildren(t *testing.T) {
+	t.Helper()
+	if raceDetector {
+		t.Skip("kills children of its own: it runs without the race detector")
+	}
+}
+
 // TestCrashCreate kills a process at each step of a backup, plain and encrypted,
 // into the folder. The newest verified backup stays whole, nothing counts that is
 // not whole, and the next backup works.
 func TestCrashCreate(t *testing.T) {
+	killsChildren(t)
 	t.Parallel()
 	id := identity(t)
 	for _, recipient := range []string{"", id.Recipient().String()} {
@@ -181,6 +191,7 @@ func TestCrashCreate(t *testing.T) {
 // TestCrashCreateToAFile kills a process at each step of a backup to a file of the
 // operator's choosing. The same command works again, or finds the backup there.
 func TestCrashCreateToAFile(t *testing.T) {
+	killsChildren(t)
 	t.Parallel()
 	dir := t.TempDir()
 	if err := filled(t, dir).Close(); err != nil {
@@ -226,6 +237,7 @@ func TestCrashCreateToAFile(t *testing.T) {
 // TestCrashPrune kills a process at each step of a prune, at the first backup it
 // removes and at the second.
 func TestCrashPrune(t *testing.T) {
+	killsChildren(t)
 	t.Parallel()
 	dir := t.TempDir()
 	s := filled(t, dir)
@@ -273,6 +285,7 @@ func TestCrashPrune(t *testing.T) {
 // TestCrashVerify kills a process while it looks at an encrypted backup: what it
 // decrypted is swept, and the backup is as it was.
 func TestCrashVerify(t *testing.T) {
+	killsChildren(t)
 	t.Parallel()
 	dir := t.TempDir()
 	s := filled(t, dir)

@@ -67,6 +67,7 @@ func killRestore(t *testing.T, dir, file, at string, links bool) {
 // A restore that is killed at any step leaves the old store or the new one,
 // whole; the sweep leaves nothing else, and the next restore goes through.
 func TestCrashRestore(t *testing.T) {
+	killsChildren(t)
 	t.Parallel()
 	base, file := lostMail(t)
 	old := whatStands(t, base)
@@ -149,6 +150,7 @@ func TestRestoreWritesFail(t *testing.T) {
 // A store that cannot be read is set aside with what stands beside it: a kill in
 // the middle of that leaves all of it together, before or after.
 func TestCrashRestoreSetsAside(t *testing.T) {
+	killsChildren(t)
 	t.Parallel()
 	base, file := lostMail(t)
 	mustWrite(t, filepath.Join(base, "relay.db"), []byte(strings.Repeat("junk", 4000)))
