@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -183,6 +184,10 @@ func TestJobsThatFail(t *testing.T) {
 	s, err := r.Status(t.Context())
 	if err != nil || !strings.Contains(strings.Join(s.Problems, "\n"), "the last backup failed: ") {
 		t.Errorf("got %q, %v; want the failed backup among the problems", s.Problems, err)
+	}
+	// /readyz is for anyone: it tells as much without a path.
+	if got := r.Problems(t.Context()); !slices.Equal(got, []string{"the last backup failed", "the last drill failed"}) {
+		t.Errorf("for anyone: got %q; want both failures and no detail", got)
 	}
 }
 

@@ -48,7 +48,7 @@ func (l *Local) Status(ctx context.Context) (s Status, err error) {
 // jobProblems says what of the periodic work needs a person.
 func jobProblems(s Status, created, now time.Time) (list []string) {
 	for _, j := range s.Jobs {
-		if j.Last != nil && j.Last.Outcome == store.OutcomeFailed && watched(j.Name) {
+		if failed(j) {
 			list = append(list, fmt.Sprintf("the last %s failed: %s", j.Name, j.Last.Detail))
 		}
 	}
@@ -62,6 +62,29 @@ func jobProblems(s Status, created, now time.Time) (list []string) {
 		}
 	}
 	return list
+}
+
+// Problems says what of the periodic work is wrong, in words fit for anyone: no
+// path and no command.
+func (l *Local) Problems(ctx context.Context) (list []string) {
+	s := Status{}
+	var err error
+	if s.Jobs, err = l.jobs.States(ctx); err != nil {
+		return []string{"the jobs do not answer"}
+	}
+	for _, j := range s.Jobs {
+		if failed(j) {
+			list = append(list, fmt.Sprintf("the last %s failed", j.Name))
+		}
+	}
+	if b := s.Job(JobBackup); b != nil && b.Schedule != "" && b.LastOK != nil && l.o.Now().Sub(b.LastOK.StartedAt) > backupOverdue {
+		list = append(list, "the last verified backup is over 26 hours old")
+	}
+	return list
+}
+
+func failed(j jobs.State) bool {
+	return j.Last != nil && j.Last.Outcome != store.OutcomeOK && watched(j.Name)
 }
 
 // watched names the jobs whose failure is a problem of its own. A held sweep and

@@ -118,7 +118,7 @@ func (c *Client) call(ctx context.Context, method, path string, in, out any) err
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return fmt.Errorf("the relay went away: %w", err)
+		return fmt.Errorf("the relay went away: %v", err) // its missing socket is no file that somebody asked for
 	}
 	defer resp.Body.Close()
 	d := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer))

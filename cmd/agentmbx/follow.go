@@ -9,6 +9,7 @@ import (
 	"github.com/schollz/progressbar/v3"
 
 	"github.com/agentmbx/agentmbx/admin"
+	"github.com/agentmbx/agentmbx/admin/api"
 	"github.com/agentmbx/agentmbx/admin/jobs"
 )
 
@@ -34,7 +35,10 @@ func followJob(ctx context.Context, e env, svc admin.Service, q jobs.Request) (j
 		}
 		select {
 		case <-ctx.Done():
-			return run, fmt.Errorf("interrupted: the %s may go on; see: agentmbx relay admin jobs", q.Job)
+			if _, far := svc.(*api.Client); far {
+				return run, fmt.Errorf("interrupted: the %s goes on in the relay; see: agentmbx relay admin jobs", q.Job)
+			}
+			return run, fmt.Errorf("interrupted: the %s is ended and leaves nothing behind", q.Job)
 		case <-tick.C:
 		}
 		if run, err = svc.Run(ctx, run.ID); err != nil {

@@ -79,7 +79,7 @@ func runServe(ctx context.Context, e env, s Settings) (err error) {
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
-	srv := server.New(server.Options{Relay: r, Trust: server.TrustMode(s.TrustProxy), Log: log})
+	srv := server.New(server.Options{Relay: r, Trust: server.TrustMode(s.TrustProxy), Log: log, Problems: desk.Problems})
 	if err := announce(ctx, e, s, r, l.Addr(), source, log); err != nil {
 		return errors.Join(err, l.Close(), sock.Close())
 	}

@@ -25,6 +25,9 @@ func (c *call) readyz() error {
 	} else {
 		problems = st.Problems
 	}
+	if c.problems != nil {
+		problems = append(problems, c.problems(c.ctx)...)
+	}
 	status, ok := http.StatusOK, "true"
 	if err != nil || !c.relay.Fresh() {
 		status, ok = http.StatusServiceUnavailable, "false"

@@ -24,8 +24,10 @@ type Options struct {
 	Relay *relay.Relay
 	Trust TrustMode // where the client address is read from
 	Log   *slog.Logger
-	Now   func() time.Time // measures requests for the log; nil means time.Now
-	Times Times            // zero fields mean the protocol's
+	// Problems tells what else is wrong, for /readyz and so for anyone; may be nil.
+	Problems func(ctx context.Context) []string
+	Now      func() time.Time // measures requests for the log; nil means time.Now
+	Times    Times            // zero fields mean the protocol's
 }
 
 // Times bounds how long a client may take. They are measured by the system's
@@ -67,15 +69,16 @@ func (t Times) withDefaults(trust TrustMode) Times {
 
 // Server answers hosts over HTTP. Safe for concurrent use.
 type Server struct {
-	relay  *relay.Relay
-	limits relay.Limits
-	trust  TrustMode
-	log    *slog.Logger
-	now    func() time.Time
-	times  Times
-	ids    requestIDs
-	bodies *bodies
-	pages  *pages
+	relay    *relay.Relay
+	limits   relay.Limits
+	trust    TrustMode
+	log      *slog.Logger
+	problems func(ctx context.Context) []string
+	now      func() time.Time
+	times    Times
+	ids      requestIDs
+	bodies   *bodies
+	pages    *pages
 
 	payloads *share // of hops being verified
 }
@@ -91,7 +94,7 @@ func New(o Options) *Server {
 	l := o.Relay.Limits()
 	times := o.Times.withDefaults(o.Trust)
 	return &Server{
-		relay: o.Relay, limits: l, trust: o.Trust, log: o.Log, now: o.Now, times: times,
+		relay: o.Relay, limits: l, trust: o.Trust, log: o.Log, problems: o.Problems, now: o.Now, times: times,
 		ids:    newRequestIDs(),
 		bodies: newBodies(newShare(l.BodyBytesInFlight, times.Share)),
 		pages:  newPages(newShare(l.BodyBytesInFlight, times.Share), l.MaxPullBytes),
