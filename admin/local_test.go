@@ -113,7 +113,7 @@ func TestBackupAndDrillJobs(t *testing.T) {
 	r := newRig(t)
 	for range 3 {
 		r.now.Add(time.Minute.Milliseconds())
-		if run := r.run(admin.JobBackup, admin.BackupArgs{}); run.Outcome != "ok" || !strings.Contains(run.Detail, "relay-") {
+		if run := r.run(admin.JobBackup, nil); run.Outcome != "ok" || !strings.Contains(run.Detail, "relay-") {
 			t.Fatalf("got %+v; want a backup", run)
 		}
 	}
@@ -163,12 +163,12 @@ func TestJobsThatFail(t *testing.T) {
 		code      string
 		part      string
 	}{
-		{"a backup over a file", admin.JobBackup, admin.BackupArgs{File: there}, "REFUSED", "exists"},
-		{"a backup beside nothing", admin.JobBackup, admin.BackupArgs{File: "here.db"}, "BAD_REQUEST", "absolute"},
+		{"a backup over a file", admin.JobBackupFile, admin.BackupArgs{File: there}, "REFUSED", "exists"},
+		{"a backup beside nothing", admin.JobBackupFile, admin.BackupArgs{File: "here.db"}, "BAD_REQUEST", "absolute"},
 		{"unknown arguments", admin.JobBackup, map[string]int{"n": 1}, "BAD_REQUEST", "unknown field"},
 		{"a drill of nothing", admin.JobDrill, admin.DrillArgs{}, "NOT_FOUND", "no verified backup"},
-		{"a drill of no backup", admin.JobDrill, admin.DrillArgs{File: there}, "UNHEALTHY", "failed"},
-		{"a drill of no file", admin.JobDrill, admin.DrillArgs{File: there + "x"}, "", ""},
+		{"a drill of no backup", admin.JobDrillFile, admin.DrillArgs{File: there}, "UNHEALTHY", "failed"},
+		{"a drill of no file", admin.JobDrillFile, admin.DrillArgs{File: there + "x"}, "", ""},
 		{"an identity that is none", admin.JobDrill, admin.DrillArgs{Identity: there}, "", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -202,15 +202,17 @@ func TestOverdueBackup(t *testing.T) {
 		want     string
 	}{
 		{"none yet", "17 3 * * *", false, 25 * time.Hour, ""},
-		{"none for long", "17 3 * * *", false, 27 * time.Hour, "the store has no verified backup yet"},
+		{"none for long", "17 3 * * *", false, 27 * time.Hour, "the last good backup was 27h0m0s ago"},
 		{"a day old", "17 3 * * *", true, 25 * time.Hour, ""},
-		{"over a day old", "17 3 * * *", true, 27 * time.Hour, "the last verified backup is 27h0m0s old"},
+		{"over a day old", "17 3 * * *", true, 27 * time.Hour, "the last good backup was 27h0m0s ago"},
+		{"a week's schedule", "17 3 * * 1", true, 150 * time.Hour, ""},
+		{"over a week's schedule", "17 3 * * 1", true, 171 * time.Hour, "the last good backup was 171h0m0s ago"},
 		{"never by itself", "", true, 1000 * time.Hour, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := newRig(t, func(o *admin.Options) { o.BackupSchedule = tt.schedule })
 			if tt.backup {
-				r.run(admin.JobBackup, admin.BackupArgs{})
+				r.run(admin.JobBackup, nil)
 			}
 			r.now.Add(tt.age.Milliseconds())
 			s, err := r.Status(t.Context())
@@ -219,7 +221,7 @@ func TestOverdueBackup(t *testing.T) {
 			}
 			got := ""
 			for _, p := range s.Problems {
-				if strings.Contains(p, "verified backup") {
+				if strings.Contains(p, "good backup") {
 					got = p
 				}
 			}

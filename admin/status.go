@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/agentmbx/agentmbx/admin/jobs"
+	"github.com/agentmbx/agentmbx/backup"
 	"github.com/agentmbx/agentmbx/relay"
 	"github.com/agentmbx/agentmbx/relay/store"
 )
@@ -14,6 +15,8 @@ import (
 type Status struct {
 	relay.Status
 	Jobs []jobs.State `json:"jobs"`
+	// Backup is the newest verified backup in the folder, nil when there is none.
+	Backup *backup.Entry `json:"backup"`
 }
 
 // Job finds a job's state, nil when there is none.
@@ -26,10 +29,12 @@ func (s Status) Job(name string) *jobs.State {
 	return nil
 }
 
-// backupOverdue is how old the last verified backup of a daily schedule may be.
-const backupOverdue = 26 * time.Hour
+// overdueAfter is how much older than its period the last success of a job may
+// be: a daily backup is overdue after 26 hours.
+const overdueAfter = 2 * time.Hour
 
-// Status answers from counters and from the last row of each job.
+// Status answers from counters, from the last rows of each job, and from the
+// receipts in the folder of the backups.
 func (l *Local) Status(ctx context.Context) (s Status, err error) {
 	if s.Status, err = l.o.Relay.Status(ctx); err != nil {
 		return s, err
@@ -37,31 +42,63 @@ func (l *Local) Status(ctx context.Context) (s Status, err error) {
 	if s.Jobs, err = l.jobs.States(ctx); err != nil {
 		return s, err
 	}
+	if s.Backup, err = l.newest(ctx); err != nil {
+		s.Problems = append(s.Problems, err.Error())
+	}
 	var in store.Info
 	if err := l.o.Store.View(ctx, func(r store.Reader) (err error) { in, err = r.Info(); return err }); err != nil {
 		return s, err
 	}
-	s.Problems = append(s.Problems, jobProblems(s, in.CreatedAt, l.o.Now())...)
+	s.Problems = append(s.Problems, l.jobProblems(s, in.CreatedAt)...)
 	return s, nil
 }
 
+// newest finds the newest verified backup, nil when there is none.
+func (l *Local) newest(ctx context.Context) (*backup.Entry, error) {
+	list, err := l.o.Backups.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range list {
+		if e.Verified {
+			return &e, nil
+		}
+	}
+	return nil, nil
+}
+
 // jobProblems says what of the periodic work needs a person.
-func jobProblems(s Status, created, now time.Time) (list []string) {
+func (l *Local) jobProblems(s Status, created time.Time) (list []string) {
 	for _, j := range s.Jobs {
 		if failed(j) {
 			list = append(list, fmt.Sprintf("the last %s failed: %s", j.Name, j.Last.Detail))
 		}
 	}
-	if b := s.Job(JobBackup); b != nil && b.Schedule != "" {
-		since, what := created, "the store has no verified backup yet and is %s old"
-		if b.LastOK != nil {
-			since, what = b.LastOK.StartedAt, "the last verified backup is %s old"
-		}
-		if age := now.Sub(since); age > backupOverdue {
-			list = append(list, fmt.Sprintf(what+"; run: agentmbx relay backup", age.Round(time.Hour)))
+	if b := s.Job(JobBackup); b != nil && b.LastOK != nil && s.Backup == nil {
+		list = append(list, fmt.Sprintf("no verified backup stands in %s any more; run: agentmbx relay backup", l.o.Backups.Dir))
+	}
+	for _, name := range []string{JobBackup, JobDrill} {
+		if j := s.Job(name); j != nil {
+			if age, over := l.overdue(*j, created); over {
+				list = append(list, fmt.Sprintf("the last good %s was %s ago; run: agentmbx relay %s", name, age.Round(time.Hour), name))
+			}
 		}
 	}
 	return list
+}
+
+// overdue reports whether a job's last success, or the store's beginning where
+// there is none, is older than its schedule allows.
+func (l *Local) overdue(j jobs.State, created time.Time) (age time.Duration, over bool) {
+	if j.Schedule == "" {
+		return 0, false
+	}
+	now, since := l.o.Now(), created
+	if j.LastOK != nil {
+		since = j.LastOK.StartedAt
+	}
+	age = now.Sub(since)
+	return age, age > jobs.Period(j.Schedule, now)+overdueAfter
 }
 
 // Problems says what of the periodic work is wrong, in words fit for anyone: no
@@ -77,8 +114,12 @@ func (l *Local) Problems(ctx context.Context) (list []string) {
 			list = append(list, fmt.Sprintf("the last %s failed", j.Name))
 		}
 	}
-	if b := s.Job(JobBackup); b != nil && b.Schedule != "" && b.LastOK != nil && l.o.Now().Sub(b.LastOK.StartedAt) > backupOverdue {
-		list = append(list, "the last verified backup is over 26 hours old")
+	for _, name := range []string{JobBackup, JobDrill} {
+		if j := s.Job(name); j != nil && j.LastOK != nil {
+			if _, over := l.overdue(*j, time.Time{}); over {
+				list = append(list, fmt.Sprintf("the last good %s is too long ago", name))
+			}
+		}
 	}
 	return list
 }

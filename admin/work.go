@@ -20,10 +20,14 @@ import (
 
 // Names of the jobs.
 const (
-	JobHeartbeat  = "heartbeat"
-	JobSweep      = "sweep"
-	JobBackup     = "backup"
-	JobDrill      = "drill"
+	JobHeartbeat = "heartbeat"
+	JobSweep     = "sweep"
+	JobBackup    = "backup"
+	JobDrill     = "drill"
+	// What somebody does with a file of their own says nothing of whether the
+	// folder's backups are taken and can be restored, so these are other jobs.
+	JobBackupFile = "backup-file"
+	JobDrillFile  = "drill-file"
 	JobCheckpoint = "checkpoint"
 	JobDisk       = "disk"
 )
@@ -46,6 +50,8 @@ func NewLocal(o Options) (*Local, error) {
 			{Name: JobSweep, Every: relay.SweepEvery, AtStart: true, Do: l.sweep},
 			{Name: JobBackup, Cron: o.BackupSchedule, Timeout: 6 * time.Hour, Do: l.backup},
 			{Name: JobDrill, Cron: o.DrillSchedule, Timeout: 6 * time.Hour, Do: l.drill},
+			{Name: JobBackupFile, Timeout: 6 * time.Hour, Do: l.backupFile},
+			{Name: JobDrillFile, Timeout: 6 * time.Hour, Do: l.drillFile},
 			{Name: JobCheckpoint, Every: 5 * time.Minute, Timeout: 10 * time.Minute, Do: l.checkpoint},
 			{Name: JobDisk, Every: time.Minute, Timeout: time.Minute, Do: l.disk},
 		},
@@ -89,36 +95,54 @@ func args(t *jobs.Task, to any) error {
 	return nil
 }
 
-// BackupArgs ask for a backup to a file; "" is one of the folder's own.
+// BackupArgs ask for a backup to a file.
 type BackupArgs struct {
 	File string `json:"file"`
 }
 
-// backup takes a backup, logs its receipt and then removes what is not to be
-// kept any more. A prune that fails does not undo the backup.
-func (l *Local) backup(ctx context.Context, t *jobs.Task) (string, error) {
+func (l *Local) backupFile(ctx context.Context, t *jobs.Task) (string, error) {
 	var a BackupArgs
 	if err := args(t, &a); err != nil {
 		return "", err
 	}
-	if a.File != "" && !filepath.IsAbs(a.File) {
+	if !filepath.IsAbs(a.File) {
 		return "", fmt.Errorf("%w: file: want an absolute path", ErrBadRequest)
 	}
 	l.folder.Lock()
 	defer l.folder.Unlock()
-	r, err := l.o.Backups.Create(ctx, l.o.Store, a.File, t.Progress)
-	if err != nil {
-		return "", err
+	r, detail, err := l.create(ctx, a.File, t)
+	if err == nil {
+		detail = fmt.Sprintf("%s: %s", r.File, detail)
+	}
+	return detail, err
+}
+
+// create takes a backup and logs its receipt.
+func (l *Local) create(ctx context.Context, file string, t *jobs.Task) (r backup.Receipt, detail string, err error) {
+	if r, err = l.o.Backups.Create(ctx, l.o.Store, file, t.Progress); err != nil {
+		return r, "", err
 	}
 	t.Result = r
 	if err := l.log(ctx, "backup", r); err != nil {
-		return "", fmt.Errorf("%s is there and good, but the log could not be written: %w", r.File, err)
+		return r, "", fmt.Errorf("%s is there and good, but the log could not be written: %w", r.File, err)
 	}
-	detail := fmt.Sprintf("%s: %d items, %d hosts, %d bytes", filepath.Base(r.File), r.Items, r.Enrolments, r.Bytes)
-	if a.File != "" {
-		return detail, nil
+	return r, fmt.Sprintf("%d items, %d hosts, %d bytes", r.Items, r.Enrolments, r.Bytes), nil
+}
+
+// backup takes a backup of the folder's own and then removes what is not to be
+// kept any more. A prune that fails does not undo the backup.
+func (l *Local) backup(ctx context.Context, t *jobs.Task) (string, error) {
+	if err := args(t, &struct{}{}); err != nil {
+		return "", err
 	}
-	done, err := l.o.Backups.Prune(ctx)
+	l.folder.Lock()
+	defer l.folder.Unlock()
+	r, detail, err := l.create(ctx, "", t)
+	if err != nil {
+		return "", err
+	}
+	detail = fmt.Sprintf("%s: %s", filepath.Base(r.File), detail)
+	done, err := l.o.Backups.PruneAfter(ctx, r)
 	if err == nil {
 		err = l.logPrune(ctx, done, Action{Actor: t.AskedBy, Reason: "after a backup"})
 	}
@@ -135,12 +159,30 @@ type DrillArgs struct {
 	Identity string `json:"identity"`
 }
 
-// drill rehearses a restore and logs how it went.
 func (l *Local) drill(ctx context.Context, t *jobs.Task) (string, error) {
 	var a DrillArgs
 	if err := args(t, &a); err != nil {
 		return "", err
 	}
+	if a.File != "" {
+		return "", fmt.Errorf("%w: a file is drilled by the job %s", ErrBadRequest, JobDrillFile)
+	}
+	return l.rehearse(ctx, t, a)
+}
+
+func (l *Local) drillFile(ctx context.Context, t *jobs.Task) (string, error) {
+	var a DrillArgs
+	if err := args(t, &a); err != nil {
+		return "", err
+	}
+	if a.File == "" {
+		return "", fmt.Errorf("%w: file: want an absolute path", ErrBadRequest)
+	}
+	return l.rehearse(ctx, t, a)
+}
+
+// rehearse rehearses a restore and logs how it went.
+func (l *Local) rehearse(ctx context.Context, t *jobs.Task, a DrillArgs) (string, error) {
 	for _, p := range []string{a.File, a.Identity} {
 		if p != "" && !filepath.IsAbs(p) {
 			return "", fmt.Errorf("%w: want absolute paths", ErrBadRequest)
@@ -178,8 +220,8 @@ func (l *Local) drill(ctx context.Context, t *jobs.Task) (string, error) {
 }
 
 // toDrill finds the file to drill. When nobody named one and the newest backup
-// is encrypted to others, a fresh copy of the store takes its place: done
-// removes it.
+// is encrypted to others, or the schedule asks and there is none, a fresh copy of
+// the store takes its place: done removes it.
 func (l *Local) toDrill(ctx context.Context, file string, ids []age.Identity, t *jobs.Task) (path, source string, done func() error, err error) {
 	none := func() error { return nil }
 	if file != "" {
@@ -198,6 +240,10 @@ func (l *Local) toDrill(ctx context.Context, file string, ids []age.Identity, t 
 		default:
 			return e.Path, drill.FromBackup, none, nil
 		}
+	}
+	if t.AskedBy == jobs.BySchedule { // a store that came with its age, and the first backup is on its way
+		path, done, err := l.o.Backups.Fresh(ctx, l.o.Store, t.Progress)
+		return path, drill.FromNone, done, err
 	}
 	return "", "", nil, fmt.Errorf("%w: there is no verified backup to drill in %s: take one first with agentmbx relay backup", ErrNotFound, l.o.Backups.Dir)
 }

@@ -23,6 +23,7 @@ import (
 var (
 	createSteps = []string{"copy", "copying", "verify", "verify read", "verify check", "verify items", "write receipt", "name file", "sync file",
 		"name receipt", "sync receipt"}
+	fileSteps    = []string{"remove note"} // of a backup to a file
 	encryptSteps = []string{"encrypt", "encrypting", "remove plain copy"}
 	pruneSteps   = []string{"set receipt aside", "sync receipt aside", "remove file", "sync removal", "remove receipt"}
 )
@@ -200,9 +201,9 @@ func TestCrashCreateToAFile(t *testing.T) {
 	id := identity(t)
 	for round := range rounds() {
 		for _, recipient := range []string{"", id.Recipient().String()} {
-			steps := createSteps
+			steps := slices.Concat(createSteps, fileSteps)
 			if recipient != "" {
-				steps = slices.Concat(createSteps, encryptSteps)
+				steps = slices.Concat(steps, encryptSteps)
 			}
 			for _, step := range steps {
 				when := fmt.Sprintf("round %d, encrypted %v, killed at %s", round, recipient != "", step)
@@ -210,6 +211,24 @@ func TestCrashCreateToAFile(t *testing.T) {
 				file := filepath.Join(out, "mine.age")
 				if !runChild(t, "create", dir, file, step, "1", recipient) {
 					t.Fatalf("%s: it was not killed", when)
+				}
+				if recipient != "" {
+					noPlain(t, out)
+				}
+				if round%2 == 0 { // the next start comes before the next backup
+					f, err := crashFolder(dir, "", 0, "")
+					if err != nil {
+						t.Fatal(err)
+					}
+					if err := f.SweepPartials(); err != nil {
+						t.Errorf("%s: sweep: %v", when, err)
+					}
+					if got := names(t, out); len(got) > 0 && !slices.Equal(got, []string{"mine.age", "mine.age.json"}) {
+						t.Errorf("%s: got %v after the sweep; want nothing, or a backup", when, got)
+					}
+					if got := names(t, f.Dir); len(got) > 0 {
+						t.Errorf("%s: got %v in the folder after the sweep; want nothing", when, got)
+					}
 				}
 				if _, err := os.Lstat(file); os.IsNotExist(err) {
 					runChild(t, "create", dir, file, "", "0", recipient)
@@ -230,6 +249,16 @@ func TestCrashCreateToAFile(t *testing.T) {
 					t.Errorf("%s: got %v; want the file and its receipt", when, got)
 				}
 			}
+		}
+	}
+}
+
+// noPlain checks that nothing in a folder is a store that anybody can read.
+func noPlain(t *testing.T, dir string) {
+	t.Helper()
+	for _, name := range names(t, dir) {
+		if b := string(mustRead(t, filepath.Join(dir, name))); strings.Contains(b, "SQLite format") || strings.Contains(b, "item-") {
+			t.Errorf("%s holds what was to be encrypted", name)
 		}
 	}
 }

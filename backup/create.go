@@ -27,6 +27,9 @@ import (
 //	NAME, NAME.json.partial           named: the receipt gets its name by the sweep
 //	NAME, NAME.json                   a backup
 //
+// A note in the folder tells the sweep where a backup to a file of the operator's
+// choosing was being written. What is not encrypted yet is only ever in the folder.
+//
 // A file without a receipt never counts, so none of these is taken for more than
 // it is. Prune goes the same way back.
 func (f *Folder) Create(ctx context.Context, src Source, file string, progress func(stage string, done, total int64)) (r Receipt, err error) {
@@ -34,9 +37,14 @@ func (f *Folder) Create(ctx context.Context, src Source, file string, progress f
 		progress = func(string, int64, int64) {}
 	}
 	began := f.now()
-	m := &making{Folder: f, src: src, progress: progress}
+	m := &making{Folder: f, src: src, progress: progress, dir: f.Dir}
 	m.r = Receipt{V: 1, Type: receiptType, At: began.UTC().Truncate(time.Millisecond), RelayKey: f.Key.String(),
 		Fingerprint: f.Key.Fingerprint(), Version: f.Version, Encrypted: len(f.Recipients) > 0}
+	defer func() {
+		if err != nil {
+			err = full(errors.Join(f.notWritable(err, m.dir), m.undo()), m.dir)
+		}
+	}()
 	if file == "" {
 		err = m.inFolder(ctx)
 	} else {
@@ -45,11 +53,6 @@ func (f *Folder) Create(ctx context.Context, src Source, file string, progress f
 	if err != nil {
 		return Receipt{}, err
 	}
-	defer func() {
-		if err != nil {
-			err = full(errors.Join(err, m.undo()), filepath.Dir(m.path))
-		}
-	}()
 	if err := m.write(ctx); err != nil {
 		return Receipt{}, err
 	}
@@ -68,7 +71,10 @@ type making struct {
 	src      Source
 	progress func(stage string, done, total int64)
 	path     string   // its final name
+	plain    string   // where what is not encrypted goes first
+	dir      string   // what is written to now
 	made     []string // what was written for it and is to go when it fails
+	noted    bool     // the note in the folder is ours
 	r        Receipt
 }
 
@@ -77,15 +83,18 @@ func (m *making) inFolder(ctx context.Context) error {
 	if err := m.prepare(); err != nil {
 		return err
 	}
-	if err := m.makeRoom(ctx, m.src, m.Dir, true); err != nil {
-		return err
-	}
 	list, err := m.List(ctx)
 	if err != nil {
 		return err
 	}
-	m.r.N = next(list)
+	if m.r.N, err = m.next(list); err != nil {
+		return err
+	}
+	if err := m.makeRoom(ctx, m.src); err != nil {
+		return err
+	}
 	m.path = filepath.Join(m.Dir, m.Folder.name(m.r.At, m.r.N))
+	m.plain = strings.TrimSuffix(m.path, ".age") + m.suffix()
 	if err := m.sweepOne(m.path); err != nil { // of a run that was killed in this very second
 		return err
 	}
@@ -98,18 +107,17 @@ func (m *making) toFile(ctx context.Context, file string) error {
 		return fmt.Errorf("%w: %s is no absolute path", ErrRefused, file)
 	}
 	m.path = filepath.Clean(file)
-	dir, base := filepath.Split(m.path)
-	dir = filepath.Clean(dir)
+	dir := filepath.Dir(m.path)
+	m.dir = dir
 	st, err := os.Stat(dir)
 	switch {
 	case err != nil:
 		return fmt.Errorf("the folder of the backup: %w", err)
 	case !st.IsDir():
 		return fmt.Errorf("%w: %s is not a folder", ErrRefused, dir)
-	case strings.HasSuffix(base, ".partial") || strings.HasSuffix(base, receiptSuffix):
-		return fmt.Errorf("%w: names with %s at their end are for unfinished files and for receipts: choose another", ErrRefused, filepath.Ext(base))
-	case dir == m.StoreDir && (strings.HasPrefix(base, "relay.") || strings.HasPrefix(base, "admin.") || base == "reserve"):
-		return fmt.Errorf("%w: %s is a name of the store's own: choose another", ErrRefused, m.path)
+	}
+	if err := m.mayBeCalled(dir, filepath.Base(m.path)); err != nil {
+		return err
 	}
 	// What a crash left of an earlier run to this file.
 	if err := m.sweepOne(m.path); err != nil {
@@ -118,38 +126,33 @@ func (m *making) toFile(ctx context.Context, file string) error {
 	if err := m.absent(); err != nil {
 		return err
 	}
-	return m.makeRoom(ctx, m.src, dir, false)
-}
-
-// absent refuses a place where something stands.
-func (m *making) absent() error {
-	for _, p := range []string{m.path, m.path + receiptSuffix} {
-		if _, err := os.Lstat(p); err == nil {
-			return fmt.Errorf("%w: %s: move it away, or choose another name", ErrExists, p)
-		} else if !errors.Is(err, fs.ErrNotExist) {
+	m.plain = m.path + m.suffix()
+	if m.r.Encrypted {
+		m.dir = m.Dir
+		if err := m.prepare(); err != nil {
+			return err
+		}
+		m.plain = m.plainCopy()
+		if err := m.removeOurs(m.plain); err != nil { // of a run that was killed
 			return err
 		}
 	}
+	if err := m.roomFor(ctx, m.src, dir); err != nil {
+		return err
+	}
+	m.note()
 	return nil
 }
 
 // write makes the finished, verified file and its receipt, both under the names
 // of unfinished ones.
 func (m *making) write(ctx context.Context) error {
-	suffix := m.suffix()
-	plain := m.path + suffix
-	if m.r.Encrypted {
-		plain = strings.TrimSuffix(m.path, ".age") + ".plain" + suffix
-		if m.r.N > 0 {
-			plain = strings.TrimSuffix(m.path, ".age") + suffix
-		}
-	}
 	m.at("copy")
-	if err := m.copy(ctx, plain); err != nil {
+	if err := m.copy(ctx, m.plain); err != nil {
 		return err
 	}
 	m.at("verify")
-	report, err := Verify(ctx, plain, Want{Key: m.Key, Now: m.now, Progress: func(stage string, done, total int64) {
+	report, err := Verify(ctx, m.plain, Want{Key: m.Key, Now: m.now, Progress: func(stage string, done, total int64) {
 		m.at("verify " + stage)
 		m.progress("verify: "+stage, done, total)
 	}})
@@ -165,7 +168,7 @@ func (m *making) write(ctx context.Context) error {
 	m.r.File = m.path
 	m.r.Restore = restoreCommand(m.path, m.StoreDir, m.r.Encrypted)
 	if m.r.Encrypted {
-		if err := m.encrypt(ctx, plain); err != nil {
+		if err := m.encrypt(ctx, m.plain); err != nil {
 			return err
 		}
 	}
@@ -187,6 +190,7 @@ func (m *making) copy(ctx context.Context, plain string) error {
 func (m *making) encrypt(ctx context.Context, plain string) error {
 	m.at("encrypt")
 	m.r.PlainBytes, m.r.PlainSHA256 = m.r.Bytes, m.r.SHA256
+	m.dir = filepath.Dir(m.path)
 	to := m.path + m.suffix()
 	out, err := encrypt(ctx, to, plain, m.r.SHA256, m.Recipients, func(done, total int64) {
 		m.at("encrypting")
@@ -198,7 +202,7 @@ func (m *making) encrypt(ctx context.Context, plain string) error {
 	m.made = append(m.made, to)
 	m.r.Bytes, m.r.SHA256 = out.n, out.hex()
 	m.at("remove plain copy")
-	return os.Remove(plain)
+	return m.removeFile(plain)
 }
 
 // name writes the receipt and gives both files their names; see Create.
@@ -207,7 +211,10 @@ func (m *making) name() error {
 	if err != nil {
 		return err
 	}
-	unfinished, receipt, suffix := m.path, m.path+receiptSuffix, m.suffix()
+	if err := m.r.readBack(b, m.path); err != nil {
+		return err
+	}
+	receipt, suffix := m.path+receiptSuffix, m.suffix()
 	m.at("write receipt")
 	if err := writeNew(receipt+suffix, b); err != nil {
 		return err
@@ -218,29 +225,46 @@ func (m *making) name() error {
 		return err
 	}
 	m.at("name file")
-	if err := rename(unfinished+suffix, m.path); err != nil {
+	if err := m.rename(m.path+suffix, m.path); err != nil {
 		return err
 	}
-	m.made = append(m.made, m.path)
 	m.at("sync file")
 	if err := syncDir(dir); err != nil {
 		return err
 	}
 	m.at("name receipt")
-	if err := rename(receipt+suffix, receipt); err != nil {
+	if err := m.rename(receipt+suffix, receipt); err != nil {
 		return err
 	}
-	m.made = append(m.made, receipt)
 	m.at("sync receipt")
-	return syncDir(dir)
+	if err := syncDir(dir); err != nil {
+		return err
+	}
+	m.at("remove note")
+	m.unnote()
+	return nil
+}
+
+// rename is the rename of something that was made. A name that it has by now is
+// one more to take away, also when the old one could not be taken from it.
+func (m *making) rename(from, to string) error {
+	named, err := rename(from, to, m.removeFile)
+	if named {
+		m.made = append(m.made, to)
+	}
+	return err
 }
 
 // undo removes what was made, the last first: a receipt goes before its file.
+// What it cannot remove the next sweep finds.
 func (m *making) undo() (err error) {
 	for i := len(m.made) - 1; i >= 0; i-- {
-		if e := os.Remove(m.made[i]); e != nil && !errors.Is(e, fs.ErrNotExist) {
+		if e := m.removeFile(m.made[i]); e != nil && !errors.Is(e, fs.ErrNotExist) {
 			err = errors.Join(err, e)
 		}
+	}
+	if err == nil {
+		m.unnote()
 	}
 	return err
 }
@@ -260,16 +284,18 @@ func writeNew(path string, b []byte) error {
 
 // rename gives a file its name unless something has it by now. A link cannot
 // replace what is there; a file system without links gets a look and a rename.
-func rename(from, to string) error {
-	err := os.Link(from, to)
+// named reports whether the file has its name, error or not.
+func rename(from, to string, remove func(string) error) (named bool, err error) {
+	err = os.Link(from, to)
 	switch {
 	case err == nil:
-		return os.Remove(from)
+		return true, remove(from)
 	case errors.Is(err, fs.ErrExist):
-		return fmt.Errorf("%w: %s: it came while the backup was taken", ErrExists, to)
+		return false, fmt.Errorf("%w: %s: it came while the backup was taken", ErrExists, to)
 	}
 	if _, err := os.Lstat(to); !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w: %s: it came while the backup was taken", ErrExists, to)
+		return false, fmt.Errorf("%w: %s: it came while the backup was taken", ErrExists, to)
 	}
-	return os.Rename(from, to)
+	err = os.Rename(from, to)
+	return err == nil, err
 }

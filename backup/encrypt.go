@@ -14,6 +14,8 @@ import (
 
 	"filippo.io/age"
 	"golang.org/x/sys/unix"
+
+	"github.com/agentmbx/agentmbx/relay/wire"
 )
 
 // ageIntro is how every age file begins. A file is known by it, not by its name.
@@ -155,15 +157,16 @@ func encrypt(ctx context.Context, path, plain, sum string, to []age.Recipient, t
 	return back, nil
 }
 
-// decryptedPattern names the private copy that an encrypted backup is opened
-// into; SweepPartials knows it.
-const decryptedPattern = ".decrypted-*.partial"
+// decryptedPrefix begins the name of the private copy that an encrypted backup of
+// this relay is opened into; SweepPartials knows it.
+func decryptedPrefix(key wire.PublicKey) string { return ".decrypted-" + shortKey(key) + "-" }
 
-// decrypt opens the age file at path into a private file in dir. It stays locked
+// decrypt opens the age file at path into a private file in dir whose name begins
+// with prefix. It stays locked
 // while it is open, so that no sweep takes it away; whoever gets it removes and
 // closes it. w sees the plain bytes too. An age file is never smaller than what it
 // holds, so the room it needs is known.
-func decrypt(ctx context.Context, path, dir string, ids []age.Identity, w io.Writer, told func(done, total int64)) (plain *os.File, err error) {
+func decrypt(ctx context.Context, path, dir, prefix string, ids []age.Identity, w io.Writer, told func(done, total int64)) (plain *os.File, err error) {
 	in, st, err := openRegular(path)
 	if err != nil {
 		return nil, err
@@ -179,7 +182,7 @@ func decrypt(ctx context.Context, path, dir string, ids []age.Identity, w io.Wri
 	if free, _, err := statfs(dir); err == nil && free < st.Size()+leftFree {
 		return nil, noRoom(dir, st.Size()+leftFree, free, "to decrypt the backup")
 	}
-	f, err := os.CreateTemp(dir, decryptedPattern) // 0600, and new
+	f, err := os.CreateTemp(dir, prefix+"*.partial") // 0600, and new
 	if err != nil {
 		return nil, fmt.Errorf("decrypt: %w", err)
 	}
@@ -206,10 +209,16 @@ type decryptError struct{ err error }
 
 func (e *decryptError) Unwrap() error { return e.err }
 
-func (e *decryptError) Error() string {
+// others reports whether the file is for other identities, as far as anybody
+// without them can tell.
+func (e *decryptError) others() bool {
 	var none *age.NoIdentityMatchError
+	return errors.As(e.err, &none)
+}
+
+func (e *decryptError) Error() string {
 	switch {
-	case errors.As(e.err, &none):
+	case e.others():
 		return "none of the identities given opens it: it was encrypted to others"
 	case errors.Is(e.err, io.ErrUnexpectedEOF) || errors.Is(e.err, io.EOF):
 		return "the age file is cut off"

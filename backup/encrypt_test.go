@@ -87,6 +87,10 @@ func TestEncrypted(t *testing.T) {
 			if err != nil || failures(report) != c.want || report.Good != (c.want == "") || !strings.Contains(report.Fault(), c.says) {
 				t.Errorf("got %+v, %v; want failures %q with %q", report, err, c.want, c.says)
 			}
+			// Only what is for others may be good for all that is known.
+			if lockedOut := name == "another identity"; report.OnlyUnopened() != lockedOut || err == nil && !report.Good && strings.Contains(report.Err().Error(), ErrBad.Error()) == lockedOut {
+				t.Errorf("got unopened %v, %v; want %v", report.OnlyUnopened(), report.Err(), lockedOut)
+			}
 			if strings.Contains(report.Fault(), scratch) {
 				t.Errorf("got %q; want no word of the scratch copy", report.Fault())
 			}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"filippo.io/age"
+	"golang.org/x/sys/unix"
 
 	"github.com/agentmbx/agentmbx/relay/store"
 	"github.com/agentmbx/agentmbx/relay/wire"
@@ -40,7 +41,15 @@ type Folder struct {
 	// Free tells the bytes left on a device; nil asks the system.
 	Free func(dir string) (int64, error)
 
-	step func(name string) // for tests: told as each step begins
+	step   func(name string)       // for tests: told as each step begins
+	unlink func(path string) error // os.Remove, but in tests of devices that fail
+}
+
+func (f *Folder) removeFile(path string) error {
+	if f.unlink != nil {
+		return f.unlink(path)
+	}
+	return os.Remove(path)
 }
 
 // at tells a test how far the work is.
@@ -62,11 +71,14 @@ func (f *Folder) name(at time.Time, n int64) string {
 	return name
 }
 
-// suffix marks what this relay writes until it is whole: another relay that
-// shares the folder must not sweep it.
-func (f *Folder) suffix() string {
-	return "." + strings.ReplaceAll(f.Key.Fingerprint(), "-", "")[:8] + ".partial"
+// shortKey is a relay's key in a file name: what another relay that shares the
+// folder has there is not ours to sweep.
+func shortKey(key wire.PublicKey) string {
+	return strings.ReplaceAll(key.Fingerprint(), "-", "")[:8]
 }
+
+// suffix marks what this relay writes until it is whole.
+func (f *Folder) suffix() string { return "." + shortKey(f.Key) + ".partial" }
 
 // partial matches the unfinished files of this relay in its folder.
 func (f *Folder) partial() *regexp.Regexp {
@@ -100,10 +112,12 @@ func verified(list []Entry) (kept []Entry) {
 // that does not exist holds none. It reads receipts, not the files.
 func (f *Folder) List(ctx context.Context) ([]Entry, error) {
 	files, err := os.ReadDir(f.Dir)
-	if errors.Is(err, fs.ErrNotExist) {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return nil, nil
-	}
-	if err != nil {
+	case errors.Is(err, unix.ENOTDIR):
+		return nil, f.noFolder()
+	case err != nil:
 		return nil, fmt.Errorf("list the backups: %w", err)
 	}
 	var list []Entry
@@ -135,13 +149,11 @@ func (f *Folder) entry(name string) (e Entry, ok bool) {
 	path := filepath.Join(f.Dir, name)
 	r, err := ReadReceipt(path)
 	if err != nil {
-		m := ownName.FindStringSubmatch(name)
-		if m == nil {
+		if !ownName.MatchString(name) {
 			return Entry{}, false
 		}
 		e = Entry{Path: path, Problem: "its receipt cannot be used: " + err.Error()}
-		e.Receipt.File = path
-		e.Receipt.N, _ = strconv.ParseInt(m[1], 10, 64) // digits, by the pattern
+		e.Receipt.File, e.Receipt.N = path, numberIn(name)
 		return e, true
 	}
 	e = Entry{Receipt: r, Path: path, Age: f.now().Sub(r.At)}
@@ -151,6 +163,8 @@ func (f *Folder) entry(name string) (e Entry, ok bool) {
 		e.Problem = fmt.Sprintf("its receipt is that of another file, %.100q", filepath.Base(r.File))
 	case r.key != f.Key:
 		e.Problem = "not ours: it belongs to the relay " + r.Fingerprint
+	case r.N != numberIn(name):
+		e.Problem = fmt.Sprintf("its receipt gives it the number %d, which is not that of its name", r.N)
 	case errors.Is(err, fs.ErrNotExist):
 		e.Ours, e.Problem = true, "its file is missing"
 	case err != nil:
@@ -181,11 +195,28 @@ func (f *Folder) now() time.Time {
 	return f.Now()
 }
 
-// next is the number of the next backup: above that of every receipt, whoever's.
-func next(list []Entry) int64 {
-	n := int64(0)
-	for _, e := range list {
-		n = max(n, e.Receipt.N)
+// numberIn is the number in the name of one of a folder's own backups, 0 in any
+// other name.
+func numberIn(name string) (n int64) {
+	if m := ownName.FindStringSubmatch(name); m != nil {
+		n, _ = strconv.ParseInt(m[1], 10, 64) // digits, by the pattern
 	}
-	return n + 1
+	return n
+}
+
+// next is the number of the next backup: above that of each of ours. What others
+// say of theirs is their business, and so is what a receipt says that nobody of
+// us could have written.
+func (f *Folder) next(list []Entry) (int64, error) {
+	n, last := int64(0), ""
+	for _, e := range list {
+		if e.Ours && e.Receipt.N > n {
+			n, last = e.Receipt.N, e.Path
+		}
+	}
+	if n >= maxN {
+		return 0, fmt.Errorf("%w: %s has the highest number there is, so that no backup can be newer: somebody gave it that; move it out of the folder with its receipt",
+			ErrRefused, last)
+	}
+	return n + 1, nil
 }

@@ -22,6 +22,8 @@ var children = map[string]func(args []string) error{
 	"prune":               pruneChild,
 	"restore":             restoreChild,
 	"restore, limited":    limitedRestore,
+	"restore, unfolded":   unfoldedRestore,
+	"restore, as another": strangersRestore,
 	"restore and measure": measuredRestore,
 	"verify":              verifyChild,
 	"verify and measure":  measureChild,

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -41,9 +42,11 @@ func (f *Folder) SweepPartials() error {
 			errs = append(errs, f.sweepOne(filepath.Join(f.Dir, name)))
 		}
 	}
+	errs = append(errs, f.sweepNoted())
+	decrypted := regexp.MustCompile(`^` + regexp.QuoteMeta(decryptedPrefix(f.Key)) + `\d+\.partial$`)
 	for _, e := range entries {
 		path := filepath.Join(f.Dir, e.Name())
-		scratch, _ := filepath.Match(decryptedPattern, e.Name()) // a well-formed pattern
+		scratch := decrypted.MatchString(e.Name())
 		switch {
 		case scratch && inUse(path):
 		case scratch || partial.MatchString(e.Name()):
@@ -72,13 +75,13 @@ func (f *Folder) sweepOne(path string) error {
 		backup, statErr := os.Lstat(path)
 		if err == nil && statErr == nil && backup.Mode().IsRegular() && backup.Size() == r.Bytes && r.key == f.Key && filepath.Base(r.File) == filepath.Base(path) {
 			f.log().Info("a backup that was cut off after its last byte is whole: its receipt gets its name", "file", path)
-			if err := rename(aside, receipt); err != nil && !errors.Is(err, ErrExists) {
+			if _, err := rename(aside, receipt, f.removeFile); err != nil && !errors.Is(err, ErrExists) {
 				return err
 			}
 		}
 	}
 	var errs []error
-	for _, p := range []string{path, receipt, strings.TrimSuffix(path, ".age") + ".plain"} {
+	for _, p := range []string{path, receipt} {
 		errs = append(errs, f.removeOurs(p+f.suffix()))
 	}
 	return errors.Join(errs...)

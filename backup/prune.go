@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 )
 
 // Decision is what becomes of a backup, and why.
@@ -21,12 +22,61 @@ type Decision struct {
 
 // Plan says what Prune would do. It is an error, ErrRefused, when no verified
 // backup would be left.
-func (f *Folder) Plan(ctx context.Context) ([]Decision, error) {
+func (f *Folder) Plan(ctx context.Context) ([]Decision, error) { return f.planned(ctx, 0) }
+
+// planned is Plan where the backup with the number good is known to be good.
+func (f *Folder) planned(ctx context.Context, good int64) ([]Decision, error) {
 	list, err := f.List(ctx)
 	if err != nil {
 		return nil, err
 	}
+	plan, err := f.plan(list)
+	removes := slices.ContainsFunc(plan, func(d Decision) bool { return d.Remove })
+	if kept := verified(list); err != nil || !removes || kept[0].Receipt.N == good {
+		return plan, err
+	}
+	if list, err = f.proven(ctx, list); err != nil {
+		return nil, err
+	}
 	return f.plan(list)
+}
+
+// proven reads the newest verified backups of list until one is what its receipt
+// says: those before it do not count any more. Older ones are removed for the sake
+// of the newest, and a receipt does not know what became of its file.
+func (f *Folder) proven(ctx context.Context, list []Entry) ([]Entry, error) {
+	list = slices.Clone(list)
+	for i := range list {
+		e := &list[i]
+		if !e.pruned() {
+			continue
+		}
+		sum, err := hashFile(ctx, e.Path)
+		switch {
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case err != nil:
+			e.Problem = "it cannot be read: " + err.Error()
+		case sum != e.Receipt.SHA256:
+			e.Problem = "its bytes are not those that were verified: its SHA-256 is not the receipt's"
+		default:
+			return list, nil
+		}
+		e.Verified = false
+		f.log().Error("a backup is damaged", "file", e.Path, "problem", e.Problem)
+	}
+	return list, nil
+}
+
+func hashFile(ctx context.Context, path string) (string, error) {
+	in, _, err := openRegular(path)
+	if err != nil {
+		return "", err
+	}
+	defer in.Close()
+	sum := newDigest()
+	_, err = stream(ctx, sum, in, nil)
+	return sum.hex(), err
 }
 
 func (f *Folder) plan(list []Entry) (plan []Decision, err error) {
@@ -68,8 +118,15 @@ func (f *Folder) plan(list []Entry) (plan []Decision, err error) {
 }
 
 // Prune removes what Plan says and answers what it did.
-func (f *Folder) Prune(ctx context.Context) (done []Decision, err error) {
-	plan, err := f.Plan(ctx)
+func (f *Folder) Prune(ctx context.Context) (done []Decision, err error) { return f.prune(ctx, 0) }
+
+// PruneAfter is Prune right after Create, which has just read the newest backup.
+func (f *Folder) PruneAfter(ctx context.Context, r Receipt) (done []Decision, err error) {
+	return f.prune(ctx, r.N)
+}
+
+func (f *Folder) prune(ctx context.Context, good int64) (done []Decision, err error) {
+	plan, err := f.planned(ctx, good)
 	if err != nil || len(plan) == 0 {
 		return plan, err
 	}

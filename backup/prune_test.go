@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/agentmbx/agentmbx/relay/wire"
 )
 
 // planted is a folder with made-up backups: retention looks at receipts and sizes.
@@ -22,8 +24,12 @@ func planted(t testing.TB, keep int) *Folder {
 // plant puts a backup with number n into the folder, as change makes it.
 func (f *Folder) plant(t testing.TB, n int64, change func(r *Receipt)) string {
 	t.Helper()
-	path := filepath.Join(f.Dir, f.name(day0.Add(time.Duration(n)*time.Hour), n))
-	r := Receipt{V: 1, Type: receiptType, At: day0, File: path, N: n, Bytes: 4, SHA256: strings.Repeat("0a", 32), Schema: 2, Verified: true,
+	return f.plantAt(t, filepath.Join(f.Dir, f.name(day0.Add(time.Duration(n)*time.Hour), n)), n, change)
+}
+
+func (f *Folder) plantAt(t testing.TB, path string, n int64, change func(r *Receipt)) string {
+	t.Helper()
+	r := Receipt{V: 1, Type: receiptType, At: day0, File: path, N: n, Bytes: 4, SHA256: wire.HashHex([]byte("mail")), Schema: 2, Verified: true,
 		RelayKey: relayKey.String(), Fingerprint: relayKey.Fingerprint()}
 	if change != nil {
 		change(&r)
@@ -93,8 +99,35 @@ func TestPlan(t *testing.T) {
 		{"files of the operator's choosing", 1, func(t *testing.T, f *Folder) {
 			f.plant(t, 1, nil)
 			f.plant(t, 2, nil)
-			f.plant(t, 3, func(r *Receipt) { r.N = 0 })
+			f.plantAt(t, filepath.Join(f.Dir, "mine.db"), 0, nil)
 		}, []string{"2 keep: newest verified", "1 remove: older than the last 1 verified", "0 keep: made to a file of your choosing: never pruned"}, nil},
+		{"numbers that are not those of their names", 1, func(t *testing.T, f *Folder) {
+			f.plant(t, 1, nil)
+			f.plant(t, 2, nil)
+			f.plant(t, 3, func(r *Receipt) { r.N = 0 })
+			f.plant(t, 4, func(r *Receipt) { r.N = maxN })
+			f.plantAt(t, filepath.Join(f.Dir, "mine.db"), 5, nil)
+		}, []string{
+			"999999999999999 keep: its receipt gives it the number 999999999999999, which is not that of its name: never pruned",
+			"5 keep: its receipt gives it the number 5, which is not that of its name: never pruned",
+			"2 keep: newest verified", "1 remove: older than the last 1 verified",
+			"0 keep: its receipt gives it the number 0, which is not that of its name: never pruned"}, nil},
+		{"the newest was overwritten", 2, func(t *testing.T, f *Folder) {
+			for n := range int64(3) {
+				f.plant(t, n+1, nil)
+			}
+			mustWrite(t, f.plant(t, 4, nil), make([]byte, 4))
+			mustWrite(t, f.plant(t, 5, nil), []byte("MAIL"))
+		}, []string{
+			"5 keep: its bytes are not those that were verified: its SHA-256 is not the receipt's: kept, look at it",
+			"4 keep: its bytes are not those that were verified: its SHA-256 is not the receipt's: kept, look at it",
+			"3 keep: newest verified", "2 keep: one of the last 2", "1 remove: older than the last 2 verified"}, nil},
+		{"all were overwritten", 1, func(t *testing.T, f *Folder) {
+			mustWrite(t, f.plant(t, 1, nil), make([]byte, 4))
+			mustWrite(t, f.plant(t, 2, nil), make([]byte, 4))
+		}, []string{
+			"2 keep: its bytes are not those that were verified: its SHA-256 is not the receipt's: kept, look at it",
+			"1 keep: its bytes are not those that were verified: its SHA-256 is not the receipt's: kept, look at it"}, ErrRefused},
 		{"no verified one would be left", 1, func(t *testing.T, f *Folder) {
 			f.plant(t, 1, func(r *Receipt) { r.Verified = false })
 		}, []string{"1 keep: not verified: kept, look at it"}, ErrRefused},
@@ -157,7 +190,9 @@ func TestFolderOfOthers(t *testing.T) {
 		"holiday.jpg": "x", "holiday.json": `{"at":"the sea"}`, "relay-notes.txt": "x", "relay-20261130T031700Z-000009.db": "no receipt",
 		"somebody.partial": "x", "relay-20261130T031700Z-000009.db.partial": "x", ".hidden": "x",
 		"relay-20261130T031700Z-000009.db.00000000.partial": "another relay's", "copied.db.json": string(receipt), "copied.db": "mail",
-		"..json": string(receipt), ".json": "{}",
+		"..json": string(receipt), ".json": "{}", ".decrypted-mine.partial": "x", ".decrypted-123.partial": "x",
+		decryptedPrefix(secret("another").Public()) + "123.partial": "another relay's", decryptedPrefix(f.Key) + "mine.partial": "x",
+		(&Folder{Key: secret("another").Public()}).noteName(): path("x.partial") + "\n",
 	} {
 		mustWrite(t, path(name), []byte(b))
 	}
@@ -169,7 +204,8 @@ func TestFolderOfOthers(t *testing.T) {
 	must(os.Symlink(path("relay-20261130T041700Z-000001.db.json"), path("relay-20261130T041700Z-000006.db.json")))
 	must(os.Symlink(filepath.Join(outside, "precious"), path("linked"+f.suffix())))
 	must(os.Symlink(outside, path(DrillPrefix(f.Key)+"link")))
-	must(os.Symlink(filepath.Join(outside, "precious"), path(".decrypted-1.partial")))
+	must(os.Symlink(filepath.Join(outside, "precious"), path(decryptedPrefix(f.Key)+"1.partial")))
+	must(os.Symlink(filepath.Join(outside, "precious"), path(f.noteName())))
 	for _, n := range []string{"3", "5"} { // receipts of ours for what is no file of ours
 		name := "relay-20261130T041700Z-00000" + n + ".db"
 		b := strings.ReplaceAll(string(receipt), f.name(day0.Add(time.Hour), 1), name)
@@ -227,7 +263,7 @@ func TestSweepPartials(t *testing.T) {
 	for _, name := range []string{"relay-20261201T031700Z-000002.db", "relay-20261201T031700Z-000002.db.age", "relay-20261201T031700Z-000002.db.json"} {
 		mustWrite(t, filepath.Join(f.Dir, name+f.suffix()), []byte("half"))
 	}
-	mustWrite(t, filepath.Join(f.Dir, ".decrypted-123.partial"), []byte("half"))
+	mustWrite(t, filepath.Join(f.Dir, decryptedPrefix(f.Key)+"123.partial"), []byte("half"))
 	drill := filepath.Join(f.Dir, DrillPrefix(f.Key)+"123")
 	if err := errors.Join(os.Mkdir(drill, 0o700), os.Symlink(r.File, filepath.Join(drill, "link"))); err != nil {
 		t.Fatal(err)

@@ -55,7 +55,7 @@ const (
 	receiptType   = "relay-backup"
 	receiptSuffix = ".json"
 	maxReceipt    = 64 << 10
-	maxN          = 1 << 50 // no folder gets there; a receipt that says more is none
+	maxN          = 999_999_999_999_999 // as far as ownName goes; a receipt that says more is none
 )
 
 // Key is the relay key that the backup belongs to; zero in a receipt that was
@@ -118,6 +118,19 @@ func (r Receipt) encode() ([]byte, error) {
 	e.SetIndent("", "  ")
 	err := e.Encode(r)
 	return b.Bytes(), err
+}
+
+// readBack makes sure that what is going to be written as the receipt of the
+// backup at path will be taken for that when it is read.
+func (r Receipt) readBack(b []byte, path string) error {
+	was, err := parseReceipt(b)
+	switch base := filepath.Base(path); {
+	case err != nil:
+		return fmt.Errorf("%w: the receipt of %s could not be read again: %w", ErrRefused, path, err)
+	case filepath.Base(was.File) != base || was.N != r.N || was.N != numberIn(base) && was.N > 0 || was.RelayKey != r.RelayKey || was.SHA256 != r.SHA256 || was.Bytes != r.Bytes:
+		return fmt.Errorf("%w: the receipt of %s would be that of another file", ErrRefused, path)
+	}
+	return nil
 }
 
 // restoreCommand is what an operator types to restore the backup at path.

@@ -30,7 +30,7 @@ type RestoreOptions struct {
 	// Lock is the store's lock, which the caller holds and keeps.
 	Lock       *sqlite.Lock
 	Identities []age.Identity
-	// Force goes on over a current store that cannot be read, and over a fresh
+	// Force goes on over a current store that is damaged, and over a fresh
 	// heartbeat in a store that never had a lock file (HadLock false).
 	Force   bool
 	HadLock bool // relay.lock stood in the folder before the caller took it
@@ -97,6 +97,7 @@ func Preview(ctx context.Context, o RestoreOptions) (RestoreReceipt, error) {
 const (
 	restoreWork    = "restore.partial" // what is being restored; see SweepRestore
 	rollbackFolder = "rollback"
+	asideFolder    = "aside" // in the work folder: the parts of a store that a folded copy of it is kept of
 )
 
 // restoring is the work of one restore. All of it stands in one folder in the
@@ -192,6 +193,9 @@ func (w *restoring) prepare(ctx context.Context) (err error) {
 	if err := w.report.Err(); err != nil {
 		return fmt.Errorf("%w; try another: agentmbx relay backups", err)
 	}
+	if y := in.Heartbeat.Year(); y < 0 || y > 9999 { // no receipt could tell it
+		return fmt.Errorf("%s: %w: its last sign of life is dated in the year %d; try another: agentmbx relay backups", w.File, ErrBad, y)
+	}
 	w.r.SHA256, w.r.BackupEpoch, w.r.TakenAt = w.report.SHA256, in.Epoch, in.Heartbeat
 	w.r.AgeSeconds = int64(w.at.Sub(in.Heartbeat) / time.Second)
 	if ahead := in.Heartbeat.Sub(w.at); ahead > wire.MaxAhead {
@@ -223,15 +227,22 @@ func (w *restoring) prepare(ctx context.Context) (err error) {
 }
 
 // renew makes the copy the successor of the current store. What a damaged one no
-// longer tells is given up only where the caller said so.
+// longer tells is given up only where the caller said so, and an error of the new
+// file is never taken for one of the current store.
 func (w *restoring) renew(ctx context.Context) error {
 	r := sqlite.Renewal{Epoch: w.r.To, At: w.at, Finish: w.finish}
 	if w.Consume {
 		r.Consume = w.File
 	}
 	c, err := sqlite.Renew(ctx, w.new, w.current.path, r)
-	if err != nil && w.current.fault != nil && unreadable(err) {
-		w.current.path, w.current.fault = "", err
+	if errors.Is(err, sqlite.ErrReplaced) {
+		if err = w.judge(w.named(err, w.current.path)); err != nil {
+			return err
+		}
+		w.current.path = ""
+		if err = w.nameRollback(ctx); err != nil {
+			return err
+		}
 		c, err = sqlite.Renew(ctx, w.new, "", r)
 	}
 	if err != nil {
@@ -271,13 +282,31 @@ func (w *restoring) finish(c sqlite.Carried) ([]byte, error) {
 // asItWas says of a failure before the rename what it left: nothing.
 func (w *restoring) asItWas(err error) error {
 	switch {
-	case err == nil || !w.began:
-		return err
-	case errors.Is(err, store.ErrFull) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT):
+	case err == nil:
+		return nil
+	case interrupted(err):
+		return interruption{err}
+	case filledUp(err):
 		return fmt.Errorf("%w in %s: it filled up during the restore; the store is as it was: make room there and try again", ErrNoRoom, w.StoreDir)
+	case !w.began:
+		return err
 	}
 	return fmt.Errorf("%w; the store is as it was", err)
 }
+
+func filledUp(err error) bool {
+	return errors.Is(err, store.ErrFull) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}
+
+func interrupted(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// interruption is an end of the context, in words.
+type interruption struct{ err error }
+
+func (interruption) Error() string   { return "interrupted; the store is as it was" }
+func (i interruption) Unwrap() error { return i.err }
 
 func (w *restoring) warn(format string, args ...any) {
 	w.r.Warnings = append(w.r.Warnings, fmt.Sprintf(format, args...))
@@ -310,6 +339,9 @@ func (w *restoring) replace(ctx context.Context) error {
 	w.Log.Info("store restored", "from", w.File, "epoch", w.r.To, "rollback", w.r.Rollback)
 	if err := errors.Join(w.do("keep", func() error { return finishRestore(w.StoreDir) }), w.do("prune", w.pruneRollbacks)); err != nil {
 		doubt = errors.Join(doubt, fmt.Errorf("the backup is restored, but not all is tidy: %w; the next start of the relay sees to it", err))
+	}
+	if doubt != nil && w.r.Undo != "" {
+		doubt = fmt.Errorf("%w; to go back: %s", doubt, w.r.Undo)
 	}
 	return doubt
 }

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/agentmbx/agentmbx/relay/store"
@@ -23,6 +22,7 @@ type current struct {
 	path   string // where it can be read, as one file at rest; "" where it cannot
 	info   store.Info
 	fault  error // why it cannot be read, or not be trusted
+	copied bool  // path is a copy: its own file could not be made one at rest
 }
 
 // good reports whether the store could be restored again.
@@ -43,27 +43,76 @@ func (w *restoring) look(ctx context.Context) error {
 		return err
 	}
 	w.current.exists = true
-	path := w.db
-	if w.dry {
-		if path, err = w.copyCurrent(ctx); err != nil {
-			return fmt.Errorf("copy the current store to look at it: %w", err)
-		}
-	}
 	w.Progress("look at the current store", 0, 0)
-	if err = w.open(ctx, path); err != nil && path != w.db {
-		err = &elsewhere{err, path, w.db}
+	path, err := w.fold(ctx)
+	if err == nil {
+		err = w.open(ctx, path)
+	}
+	return w.judge(w.named(err, path))
+}
+
+// judge says whether the restore goes on after an error of the current store. Only
+// a store that is damaged itself, or none of ours, can be given up: one that was
+// merely not reached tells what was revoked once it is.
+func (w *restoring) judge(err error) error {
+	var at *fs.PathError
+	whose := ""
+	if errors.Is(err, fs.ErrPermission) && errors.As(err, &at) {
+		whose = sqlite.Whose(at.Path)
 	}
 	switch {
 	case err == nil:
 		return nil
-	case !unreadable(err):
+	case errors.Is(err, ErrNoRoom), filledUp(err), interrupted(err):
 		return err
-	case !w.Force:
-		return fmt.Errorf("%w: the current store cannot be read, so that what was revoked and denied since the backup would be lost: %w; to restore all the same: --force",
-			ErrRefused, err)
+	case sqlite.Damaged(err) && w.Force:
+		w.current.fault = err
+		return nil
+	case sqlite.Damaged(err):
+		return fmt.Errorf("%w: the current store cannot be read, so that what was revoked and denied since the backup would be lost: %w; %s",
+			ErrRefused, err, w.force("to restore all the same"))
+	case sqlite.Unwritable(err):
+		return fmt.Errorf("%w: the current store was not reached, and may be whole: %w%s; look at its device and its owner: --force gives up damaged stores only",
+			ErrRefused, err, whose)
 	}
-	w.current.fault = err
-	return nil
+	return err
+}
+
+// force is what to do in order to go on in spite of what err says.
+func (w *restoring) force(what string) string {
+	if !w.Consume {
+		return what + ": --force"
+	}
+	return what + ", unset MBX_RELAY_RESTORE_FROM and run: " + restoreCommand(w.File, w.StoreDir, w.report.Encrypted) + " --force"
+}
+
+// named tells an error of a copy by the name of what was copied.
+func (w *restoring) named(err error, path string) error {
+	if err == nil || path == "" || path == w.db {
+		return err
+	}
+	return &elsewhere{err, path, w.db}
+}
+
+// fold makes the current store one file at rest and answers where: the store's
+// own, or a copy of it when nothing may change or its file cannot be written.
+func (w *restoring) fold(ctx context.Context) (string, error) {
+	if !w.dry {
+		err := w.do("fold", func() error { return sqlite.Fold(w.db) })
+		if err == nil || !sqlite.Unwritable(err) {
+			return w.db, err
+		}
+		w.Log.Warn("the current store is not folded where it stands, but in a copy", "error", err)
+		w.current.copied = true
+		if err := w.room(); err != nil {
+			return "", err
+		}
+	}
+	path, err := w.copyCurrent(ctx)
+	if err != nil {
+		return path, fmt.Errorf("copy the current store to look at it: %w", err)
+	}
+	return path, w.do("fold the copy", func() error { return sqlite.Fold(path) })
 }
 
 // elsewhere tells of a copy's error by the name of what was copied.
@@ -75,11 +124,8 @@ type elsewhere struct {
 func (e *elsewhere) Error() string { return strings.ReplaceAll(e.err.Error(), e.path, e.of) }
 func (e *elsewhere) Unwrap() error { return e.err }
 
-// open folds the current store into one file, and reads it.
+// open reads the current store.
 func (w *restoring) open(ctx context.Context, path string) (err error) {
-	if err := w.do("fold", func() error { return sqlite.Fold(path) }); err != nil {
-		return err
-	}
 	f, err := sqlite.OpenFile(path)
 	if err != nil {
 		return err
@@ -93,8 +139,8 @@ func (w *restoring) open(ctx context.Context, path string) (err error) {
 		return fmt.Errorf("%w: the store in %s is of the relay %s, the backup of %s; to give a store another key is agentmbx relay rekey",
 			sqlite.ErrOtherKey, w.StoreDir, in.RelayKey.Fingerprint(), w.report.Info.RelayKey.Fingerprint())
 	case !w.HadLock && !w.Force && w.at.Sub(in.Heartbeat).Abs() < freshBeat:
-		return fmt.Errorf("%w: the store in %s has a heartbeat of %s and never had a lock file: a relay may be serving it; stop it, or wait %s, or if none runs: --force",
-			ErrRefused, w.StoreDir, wire.FormatTime(in.Heartbeat), freshBeat)
+		return fmt.Errorf("%w: the store in %s has a heartbeat of %s and never had a lock file: a relay may be serving it; stop it, or wait %s, or %s",
+			ErrRefused, w.StoreDir, wire.FormatTime(in.Heartbeat), freshBeat, w.force("if none runs"))
 	}
 	w.current.info, w.r.From = in, in.Epoch
 	if err := f.View(func(r store.Reader) error {
@@ -109,26 +155,13 @@ func (w *restoring) open(ctx context.Context, path string) (err error) {
 	return f.Check(ctx)
 }
 
-// unreadable tells a store that is at fault itself from a device without room,
-// from one that somebody uses, and from one that we must not touch.
-func unreadable(err error) bool {
-	for _, e := range []error{store.ErrFull, syscall.ENOSPC, syscall.EDQUOT, sqlite.ErrBusy, sqlite.ErrOtherKey, sqlite.ErrNewerSchema,
-		ErrRefused, context.Canceled, context.DeadlineExceeded} {
-		if errors.Is(err, e) {
-			return false
-		}
-	}
-	return true
-}
-
-// copyCurrent copies the current store with its log, so that a preview can fold
-// the copy. Nobody has the store open: we hold its lock.
+// copyCurrent copies the current store with its log, to fold the copy. Nobody has the store open: we hold its lock.
 func (w *restoring) copyCurrent(ctx context.Context) (string, error) {
 	path := filepath.Join(w.work, "current.db")
 	for _, suffix := range []string{"", "-wal", "-journal"} {
 		_, err := w.copyFile(ctx, w.db+suffix, path+suffix)
 		if err != nil && !(suffix != "" && errors.Is(err, fs.ErrNotExist)) {
-			return "", err
+			return path, err
 		}
 	}
 	return path, nil

@@ -66,7 +66,7 @@ func (w *restoring) room() error {
 			old += st.Size()
 		}
 	}
-	if old > 0 && (w.dry || !w.canLink()) {
+	if old > 0 && (w.dry || w.current.copied || !w.canLink()) {
 		need += old // a copy of the current store
 	}
 	free, err := w.Free(w.StoreDir)

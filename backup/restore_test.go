@@ -309,6 +309,8 @@ func TestRestoreRefuses(t *testing.T) {
 	}
 	newer := at("newer.db", good)
 	run(t, newer, "PRAGMA user_version = 0", "UPDATE meta SET v = 99 WHERE k = 'schema_version'")
+	undated := at("undated.db", good)
+	run(t, undated, "PRAGMA user_version = 0", "UPDATE meta SET v = 999999999999999 WHERE k = 'heartbeat'")
 	sealed := filepath.Join(bad, "sealed.age")
 	f := folder(t, openStore(t, t.TempDir()))
 	id := identity(t)
@@ -333,7 +335,7 @@ func TestRestoreRefuses(t *testing.T) {
 		{"a newer schema", newer, nil, ErrBad, "newer"},
 		{"the store itself", filepath.Join(dir, "relay.db"), nil, ErrRefused, "the store itself"},
 		{"encrypted, no identity", sealed, nil, ErrEncrypted, "identity"},
-		{"encrypted, another identity", sealed, func(o *RestoreOptions) { o.Identities = []age.Identity{identity(t)} }, ErrBad, "none of the identities"},
+		{"encrypted, another identity", sealed, func(o *RestoreOptions) { o.Identities = []age.Identity{identity(t)} }, ErrBad, "with these identities"},
 		{"no lock", file, func(o *RestoreOptions) { o.Lock = nil }, ErrRefused, "lock"},
 		{"no room", file, func(o *RestoreOptions) { o.Free = func(string) (int64, error) { return 1 << 20, nil } }, ErrNoRoom, "make room"},
 		{"another relay's key", file, func(o *RestoreOptions) { o.Key = secret("another relay").Public() }, sqlite.ErrOtherKey, relayKey.Fingerprint()},
@@ -345,7 +347,8 @@ func TestRestoreRefuses(t *testing.T) {
 				}
 				return nil
 			}
-		}, context.Canceled, "as it was"},
+		}, context.Canceled, "interrupted; the store is as it was"},
+		{"no date", undated, nil, ErrBad, "times: "},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for mode, do := range map[string]func(context.Context, RestoreOptions) (RestoreReceipt, error){"restore": Restore, "preview": Preview} {
@@ -473,6 +476,8 @@ func TestRestoreOverWhatStands(t *testing.T) {
 			}
 			if kept := mustRead(t, r.Rollback); c.name != "a fresh heartbeat, no lock file" && string(kept) != was["relay.db"] {
 				t.Error("the replaced file is not kept as it was")
+			} else if int64(len(kept)) != r.RollbackBytes {
+				t.Errorf("rollback bytes: got %d; want %d", r.RollbackBytes, len(kept))
 			}
 			if _, ok := was["relay.db-shm"]; ok && string(mustRead(t, r.Rollback+"-shm")) != was["relay.db-shm"] {
 				t.Error("what stood beside it is not kept with it")

@@ -29,6 +29,7 @@ var (
 // nameRollback settles where the replaced store will be kept, and how to go back.
 // The log of the new store tells it, so it is settled before.
 func (w *restoring) nameRollback(ctx context.Context) error {
+	w.r.Undo, w.r.RollbackBytes, w.r.RollbackSHA = "", 0, ""
 	beside, err := sqlite.Sidecars(w.db)
 	if err != nil || !w.current.exists && len(beside) == 0 {
 		return err
@@ -53,8 +54,11 @@ func (w *restoring) nameRollback(ctx context.Context) error {
 			break
 		}
 	}
-	if !w.current.good() {
-		return nil // it is set aside, and no way back
+	if !w.current.good() { // it is set aside, and no way back
+		if st, err := os.Lstat(w.db); err == nil {
+			w.r.RollbackBytes = st.Size()
+		}
+		return nil
 	}
 	w.r.Undo = restoreCommand(w.r.Rollback, w.StoreDir, false)
 	if w.dry {
@@ -74,7 +78,8 @@ func (w *restoring) nameRollback(ctx context.Context) error {
 }
 
 // keepOld readies the replaced store for its place among the others: by a second
-// name, or a copy where the file system has none.
+// name, or a copy where the file system has none. Where it was folded in a copy
+// that one is kept, at rest and with all that its log held.
 func (w *restoring) keepOld(ctx context.Context) error {
 	if w.r.Rollback == "" {
 		return nil
@@ -84,11 +89,16 @@ func (w *restoring) keepOld(ctx context.Context) error {
 		return err
 	}
 	path := filepath.Join(dir, filepath.Base(w.r.Rollback))
-	if w.current.exists {
-		if err := os.Chmod(w.db, 0o600); err != nil {
+	switch {
+	case w.foldedCopy():
+		if err := os.Rename(w.current.path, path); err != nil {
 			return err
 		}
-		if w.link(w.db, path) != nil {
+	case w.current.exists:
+		// Another's file is not ours to change; a copy of it is.
+		if err := os.Chmod(w.db, 0o600); err != nil && !errors.Is(err, fs.ErrPermission) {
+			return err
+		} else if err != nil || w.link(w.db, path) != nil {
 			sum, err := w.copyFile(ctx, w.db, path)
 			if err != nil {
 				return err
@@ -134,16 +144,30 @@ func (w *restoring) writeReceipt(path string) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
+// foldedCopy reports whether a copy of the replaced store stands for it.
+func (w *restoring) foldedCopy() bool { return w.current.copied && w.current.good() }
+
 // moveSidecars takes what stands beside a store that was not folded along with
-// it: left there, SQLite would lay it over the restored one.
+// it: left there, SQLite would lay it over the restored one. What a folded copy
+// has taken in goes with the work folder, once the new store stands.
 func (w *restoring) moveSidecars() error {
 	beside, err := sqlite.Sidecars(w.db)
 	if err != nil || len(beside) == 0 {
 		return err
 	}
-	dir := filepath.Join(w.work, rollbackFolder)
+	dir, name := filepath.Join(w.work, rollbackFolder), filepath.Base(w.r.Rollback)
+	if w.foldedCopy() {
+		dir, name = filepath.Join(w.work, asideFolder), sqlite.FileName
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			return err
+		}
+		_ = w.link(w.db, filepath.Join(dir, name)) // for oldStands, where there are links
+		if err := syncDir(w.work); err != nil {
+			return err
+		}
+	}
 	for _, path := range beside {
-		to := filepath.Join(dir, filepath.Base(w.r.Rollback)+strings.TrimPrefix(path, w.db))
+		to := filepath.Join(dir, name+strings.TrimPrefix(path, w.db))
 		if err := os.Rename(path, to); err != nil {
 			return err
 		}
@@ -164,7 +188,7 @@ func SweepRestore(storeDir string) error {
 		return err
 	}
 	if !st.IsDir() {
-		return fmt.Errorf("%s is not a folder of ours: move it away", work)
+		return fmt.Errorf("%w: %s is not a folder of ours: move it away", ErrRefused, work)
 	}
 	// The rename takes the new database out of the work folder, and the replaced
 	// store is not there before the new one.
@@ -187,6 +211,8 @@ func oldStands(work, db string) bool {
 		return false
 	}
 	entries, _ := os.ReadDir(filepath.Join(work, rollbackFolder)) // of what cannot be read, finishRestore tells
+	aside, _ := os.ReadDir(filepath.Join(work, asideFolder))
+	entries = append(entries, aside...)
 	return slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
 		kept, err := e.Info()
 		return err == nil && os.SameFile(st, kept)
@@ -196,20 +222,8 @@ func oldStands(work, db string) bool {
 // discard leaves the store as it was: the old one's log goes back beside it, and
 // the new database goes last, since it is what tells that it never took its place.
 func (w *restoring) discard() error {
-	old := filepath.Join(w.work, rollbackFolder)
-	entries, err := os.ReadDir(old)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	for _, e := range entries {
-		if i := strings.LastIndex(e.Name(), ".db-"); i >= 0 {
-			if err := os.Rename(filepath.Join(old, e.Name()), w.db+e.Name()[i+len(".db"):]); err != nil {
-				return err
-			}
-		}
-	}
-	if err == nil {
-		if err := errors.Join(syncDir(filepath.Dir(w.db)), os.RemoveAll(old), syncDir(w.work)); err != nil {
+	for _, name := range []string{asideFolder, rollbackFolder} {
+		if err := w.putBack(filepath.Join(w.work, name)); err != nil {
 			return err
 		}
 	}
@@ -217,6 +231,25 @@ func (w *restoring) discard() error {
 		return err
 	}
 	return syncDir(filepath.Dir(w.db))
+}
+
+// putBack takes a folder away after what stood beside the store is there again.
+func (w *restoring) putBack(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if i := strings.LastIndex(e.Name(), ".db-"); i >= 0 {
+			if err := os.Rename(filepath.Join(dir, e.Name()), w.db+e.Name()[i+len(".db"):]); err != nil {
+				return err
+			}
+		}
+	}
+	return errors.Join(syncDir(filepath.Dir(w.db)), os.RemoveAll(dir), syncDir(w.work))
 }
 
 // finishRestore gives the replaced store its place and takes the work folder away.

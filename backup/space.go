@@ -50,36 +50,31 @@ func noRoom(dir string, need, free int64, what string) error {
 func mebibytes(n int64) string { return fmt.Sprintf("%d MiB", (n+1<<20-1)>>20) }
 
 // makeRoom looks, before anything is written, whether a backup of src fits into
-// dir. In the folder of its own it removes older backups when that is enough, and
-// never the newest verified one.
-func (f *Folder) makeRoom(ctx context.Context, src Source, dir string, own bool) error {
-	z, err := src.Size(ctx)
-	if err != nil {
+// the folder. It removes older backups when that is enough, and never the newest
+// verified one.
+func (f *Folder) makeRoom(ctx context.Context, src Source) error {
+	copies := int64(1)
+	if len(f.Recipients) > 0 {
+		copies = 2 // the plain copy stays until the encrypted one is whole
+	}
+	missing, err := f.missing(ctx, src, f.Dir, copies)
+	if missing == 0 {
 		return err
 	}
-	need := z.Data + z.Log // the log may hold as many new pages
-	if len(f.Recipients) > 0 {
-		need *= 2 // the plain copy stays until the encrypted one is whole
-	}
-	free, size, err := f.free(dir)
-	if err != nil {
-		return fmt.Errorf("look at the room in %s: %w", dir, err)
-	}
-	need += margin(size)
-	if free >= need {
-		return nil
-	}
-	short := noRoom(dir, need, free, "for a backup")
-	if !own {
-		return fmt.Errorf("%w; name a file on a larger disk", short)
-	}
+	short := fmt.Errorf("%w; make room there, or set MBX_BACKUP_DIR to a folder on a larger disk", err)
 	list, err := f.List(ctx)
 	if err != nil {
 		return err
 	}
-	spare, room := f.spare(list, need-free)
-	if room < need-free {
-		return fmt.Errorf("%w; make room there, or set MBX_BACKUP_DIR to a folder on a larger disk", short)
+	if _, room := f.spare(list, missing); room < missing {
+		return short
+	}
+	if list, err = f.proven(ctx, list); err != nil {
+		return err
+	}
+	spare, room := f.spare(list, missing)
+	if room < missing {
+		return short
 	}
 	for _, e := range spare {
 		f.log().Warn("removing a backup to make room for the next", "file", e.Path, "bytes", e.Receipt.Bytes)
@@ -88,6 +83,45 @@ func (f *Folder) makeRoom(ctx context.Context, src Source, dir string, own bool)
 		}
 	}
 	return nil
+}
+
+// roomFor is makeRoom for a backup to a file in dir. Nothing is removed for it.
+func (f *Folder) roomFor(ctx context.Context, src Source, dir string) error {
+	copies := int64(1)
+	if len(f.Recipients) > 0 { // the plain copy is made in the folder
+		if sameDevice(dir, f.Dir) {
+			copies = 2
+		} else if _, err := f.missing(ctx, src, f.Dir, 1); err != nil {
+			return fmt.Errorf("%w; a plain copy is made there first: make room there, or set MBX_BACKUP_DIR to a folder on a larger disk", err)
+		}
+	}
+	if _, err := f.missing(ctx, src, dir, copies); err != nil {
+		return fmt.Errorf("%w; name a file on a larger disk", err)
+	}
+	return nil
+}
+
+// missing tells the bytes that dir lacks for so many copies of src, with ErrNoRoom;
+// 0 and nil when they fit.
+func (f *Folder) missing(ctx context.Context, src Source, dir string, copies int64) (int64, error) {
+	z, err := src.Size(ctx)
+	if err != nil {
+		return 0, err
+	}
+	free, size, err := f.free(dir)
+	if err != nil {
+		return 0, fmt.Errorf("look at the room in %s: %w", dir, err)
+	}
+	need := copies*(z.Data+z.Log) + margin(size) // the log may hold as many new pages
+	if free >= need {
+		return 0, nil
+	}
+	return need - free, noRoom(dir, need, free, "for a backup")
+}
+
+func sameDevice(a, b string) bool {
+	var sa, sb syscall.Stat_t
+	return syscall.Stat(a, &sa) == nil && syscall.Stat(b, &sb) == nil && sa.Dev == sb.Dev
 }
 
 // spare picks the oldest verified backups that make up for want bytes; the newest
@@ -108,6 +142,17 @@ func full(err error, dir string) error {
 		return fmt.Errorf("%w in %s: it filled up while the backup was written, and nothing of that was kept; make room there, or set MBX_BACKUP_DIR to a folder on a larger disk", ErrNoRoom, dir)
 	}
 	return err
+}
+
+// notWritable says what to do where a backup cannot be written.
+func (f *Folder) notWritable(err error, dir string) error {
+	if err == nil || errors.Is(err, ErrRefused) || !errors.Is(err, syscall.EROFS) && !errors.Is(err, syscall.EACCES) && !errors.Is(err, syscall.EPERM) {
+		return err
+	}
+	if dir == f.Dir {
+		return fmt.Errorf("the backup folder %s cannot be written to: %w; make it writable for uid %d, or set MBX_BACKUP_DIR to another folder", dir, err, os.Getuid())
+	}
+	return fmt.Errorf("the folder %s cannot be written to: %w; make it writable for uid %d, or name a file elsewhere", dir, err, os.Getuid())
 }
 
 // prepare makes the folder, and refuses one that others could put files into.
@@ -132,7 +177,7 @@ func (f *Folder) prepare() error {
 	case st.Mode()&fs.ModeSymlink != 0:
 		return fmt.Errorf("%w: the backup folder %s is a symbolic link: name the folder it leads to", ErrRefused, f.Dir)
 	case !st.IsDir():
-		return fmt.Errorf("%w: the backup folder %s is not a folder: move it away, or set MBX_BACKUP_DIR", ErrRefused, f.Dir)
+		return f.noFolder()
 	case st.Mode().Perm()&0o077 == 0:
 		return nil
 	}
@@ -149,6 +194,10 @@ func (f *Folder) prepare() error {
 	return nil // others may look at its names; the files in it are 0600
 }
 
+func (f *Folder) noFolder() error {
+	return fmt.Errorf("%w: the backup folder %s is not a folder: move it away, or set MBX_BACKUP_DIR", ErrRefused, f.Dir)
+}
+
 // onlyOurs reports whether nothing stands in the folder but what we put there.
 func (f *Folder) onlyOurs() (bool, error) {
 	entries, err := os.ReadDir(f.Dir)
@@ -157,7 +206,7 @@ func (f *Folder) onlyOurs() (bool, error) {
 	}
 	for _, e := range entries {
 		name := e.Name()
-		if name != "lost+found" && !ownName.MatchString(name) && !f.partial().MatchString(name) {
+		if name != "lost+found" && name != f.noteName() && !ownName.MatchString(name) && !f.partial().MatchString(name) {
 			return false, nil
 		}
 	}

@@ -53,6 +53,7 @@ const (
 	CheckIntegrity = "integrity" // SQLite's, and every counter with a full count
 	CheckItems     = "items"     // every item read and hashed
 	CheckRecords   = "records"   // every signed record
+	CheckTimes     = "times"     // every one of them is a time that a record can name
 	CheckDate      = "date"      // told, never failed
 )
 
@@ -61,6 +62,7 @@ type Report struct {
 	File      string           `json:"file"`
 	Good      bool             `json:"good"`
 	Encrypted bool             `json:"encrypted,omitempty"`
+	Unopened  bool             `json:"unopened,omitempty"` // encrypted to others: nothing is known of what it holds
 	Checks    []Check          `json:"checks"`
 	Info      store.Info       `json:"-"`
 	Totals    store.Totals     `json:"totals"`
@@ -87,7 +89,26 @@ func (r Report) Err() error {
 	if r.Good {
 		return nil
 	}
+	if r.OnlyUnopened() {
+		return &unopenedError{r.File}
+	}
 	return fmt.Errorf("%s: %w: %s", r.File, ErrBad, r.Fault())
+}
+
+// OnlyUnopened reports whether nothing speaks against the file but that these
+// identities do not open it.
+func (r Report) OnlyUnopened() bool {
+	failed := slices.DeleteFunc(slices.Clone(r.Checks), func(c Check) bool { return c.OK })
+	return r.Unopened && len(failed) == 1
+}
+
+// unopenedError is ErrBad for who wanted to restore the file, and does not call it
+// bad: it may be perfect.
+type unopenedError struct{ file string }
+
+func (e *unopenedError) Unwrap() error { return ErrBad }
+func (e *unopenedError) Error() string {
+	return e.file + " cannot be opened with these identities: none of the identities given is one it was encrypted to; it may be good: give another"
 }
 
 // Verify reads a backup in full: that it is a finished store file of a relay,
@@ -253,12 +274,13 @@ func (v *verification) decrypt(ctx context.Context) (plain *os.File, err error) 
 	}
 	v.seal = sqlite.Seal{}
 	sum := newDigest()
-	plain, err = decrypt(ctx, v.path, v.Scratch, v.Identities, io.MultiWriter(sum, &v.seal), func(done, total int64) {
+	plain, err = decrypt(ctx, v.path, v.Scratch, decryptedPrefix(v.Key), v.Identities, io.MultiWriter(sum, &v.seal), func(done, total int64) {
 		v.Progress("decrypt", done, total)
 	})
 	var bad *decryptError
 	switch {
 	case errors.As(err, &bad):
+		v.r.Unopened = bad.others()
 		return nil, v.fail(CheckDecrypt, "%v", bad)
 	case err != nil:
 		return nil, err

@@ -54,7 +54,37 @@ func (v *verification) store(ctx context.Context, f *sqlite.File) error {
 	if err := v.records(ctx, f); err != nil {
 		return v.broken(ctx, CheckRecords, err)
 	}
+	if err := v.times(ctx, f); err != nil {
+		return v.broken(ctx, CheckTimes, err)
+	}
 	v.date()
+	return nil
+}
+
+// times fails a store with a time that nobody could have given it: neither a
+// receipt nor an answer of the relay can name it.
+func (v *verification) times(ctx context.Context, f *sqlite.File) error {
+	n, first := v.r.Read.BadTimes, v.r.Read.BadTime
+	in := v.r.Info
+	for _, t := range []struct {
+		name string
+		at   time.Time
+	}{{"expiry_from", in.ExpiryFrom}, {"created_at", in.CreatedAt}, {"heartbeat", in.Heartbeat}} {
+		if !t.at.IsZero() && !sqlite.TimeInRange(t.at.UnixMilli()) {
+			n, first = n+1, t.name
+		}
+	}
+	more, table, err := f.BadTimes(ctx)
+	if err != nil {
+		return err
+	}
+	if n += more; first == "" {
+		first = table
+	}
+	if n > 0 {
+		return v.fail(CheckTimes, "%d times are before 1970 or after the year 9999, one of them in %s", n, first)
+	}
+	v.ok(CheckTimes, "every time is one")
 	return nil
 }
 

@@ -161,6 +161,36 @@ var badFiles = []struct {
 	{"a rotation of another key", func(t *testing.T, p string) {
 		run(t, p, "PRAGMA user_version = 0", "DELETE FROM listed_senders", "DELETE FROM sender_lists", "UPDATE rotations SET new_pubkey = zeroblob(32)")
 	}, "sha256, items, records", "records", "key rotation"},
+	{"a last sign of life after the year 9999", func(t *testing.T, p string) {
+		run(t, p, "PRAGMA user_version = 0", "UPDATE meta SET v = 9223372036854775807 WHERE k = 'heartbeat'")
+	}, "sha256, times", "times", "in heartbeat"},
+	{"a last sign of life before 1970", func(t *testing.T, p string) {
+		run(t, p, "PRAGMA user_version = 0", "UPDATE meta SET v = -1 WHERE k = 'heartbeat'")
+	}, "sha256, times", "times", "in heartbeat"},
+	{"a birth after the year 9999", func(t *testing.T, p string) {
+		run(t, p, "PRAGMA user_version = 0", "UPDATE meta SET v = 253402300800000 WHERE k = 'created_at'")
+	}, "sha256, times", "times", "in created_at"},
+	{"an expiry clock after the year 9999", func(t *testing.T, p string) {
+		run(t, p, "PRAGMA user_version = 0", "UPDATE meta SET v = 253402300800000 WHERE k = 'expiry_from'")
+	}, "sha256, times", "times", "in expiry_from"},
+	{"items from before 1970", func(t *testing.T, p string) {
+		run(t, p, "PRAGMA user_version = 0", "UPDATE items SET accepted_at = -1")
+	}, "sha256, items, times", "times", "19 times"},
+	{"an item that expires after the year 9999", func(t *testing.T, p string) {
+		run(t, p, "PRAGMA user_version = 0", "UPDATE items SET expires_at = 253402300800000 WHERE seq = (SELECT max(seq) FROM items)")
+	}, "sha256, items, times", "times", "1 times"},
+	{"an item that was held in the year 292 million", func(t *testing.T, p string) {
+		run(t, p, "PRAGMA user_version = 0", "UPDATE quarantine SET held_at = 9223372036854775807")
+	}, "sha256, items, times", "times", "in held"},
+	{"a host that enrolled before 1970", func(t *testing.T, p string) {
+		run(t, p, "PRAGMA user_version = 0", "UPDATE enrolments SET enrolled_at = -9223372036854775808 WHERE revoked_at IS NULL")
+	}, "sha256, items, times", "times", "in enrolments"},
+	{"a log of the future", func(t *testing.T, p string) {
+		run(t, p, "PRAGMA user_version = 0", "UPDATE ops SET at = 9223372036854775807")
+	}, "sha256, times", "times", "in ops"},
+	{"a run of the future", func(t *testing.T, p string) {
+		run(t, p, "PRAGMA user_version = 0", "INSERT INTO job_runs VALUES (1, 'x', 'x', 'x', 1, 9223372036854775807, 'ok', '')")
+	}, "sha256, times", "times", "in job_runs"},
 	{"a log beside it", func(t *testing.T, p string) { mustWrite(t, p+"-wal", []byte("x")) }, "file", "file", "a live store's database"},
 	{"a journal beside it", func(t *testing.T, p string) { mustWrite(t, p+"-journal", []byte("x")) }, "file", "file", "a live store's database"},
 	{"a folder", func(t *testing.T, p string) {
@@ -289,7 +319,7 @@ func TestVerifyGoodFile(t *testing.T) {
 	s := filled(t, t.TempDir())
 	f := folder(t, s)
 	good := take(t, f, s)
-	all := "file, receipt, sha256, store, checksum, relay key, facts, integrity, items, records, date"
+	all := "file, receipt, sha256, store, checksum, relay key, facts, integrity, items, records, times, date"
 	alone := filepath.Join(t.TempDir(), "elsewhere.db")
 	mustWrite(t, alone, mustRead(t, good.File))
 	for _, path := range []string{good.File, alone} {

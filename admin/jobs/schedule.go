@@ -19,6 +19,16 @@ func CheckSchedule(spec string) error {
 	return err
 }
 
+// Period is how far a schedule's next two times are apart, 0 for what is none.
+func Period(spec string, now time.Time) time.Duration {
+	s, err := parseSchedule(spec)
+	if err != nil {
+		return 0
+	}
+	next := s.Next(now)
+	return s.Next(next).Sub(next)
+}
+
 func parseSchedule(spec string) (*cron.SpecSchedule, error) {
 	bad := func(why error) error {
 		text := strings.Trim(fmt.Sprintf("%.200q", why.Error()), `"`) // the parser repeats what it was given

@@ -150,7 +150,7 @@ type drill struct {
 // nothing is left of it; what a crash leaves, backup.Folder.SweepPartials removes.
 func Run(ctx context.Context, o Options) (Receipt, error) {
 	d := &drill{Options: o.withDefaults(), began: time.Now()}
-	d.r = Receipt{V: 1, Type: "relay-drill", At: d.Now().UTC(), File: d.File, Source: d.Source, Checks: []backup.Check{}}
+	d.r = Receipt{V: 1, Type: "relay-drill", At: d.Now().UTC().Truncate(time.Millisecond), File: d.File, Source: d.Source, Checks: []backup.Check{}}
 	err := d.prepare()
 	done := false
 	if err == nil {

@@ -4,6 +4,7 @@ package drill
 const (
 	FromFile   = "a file that was named"
 	FromBackup = "the newest verified backup"
+	FromNone   = "a fresh copy: there is no backup yet"
 	FromFresh  = "a fresh copy: the backups are encrypted and no identity opens them here"
 )
 

@@ -105,7 +105,7 @@ func newAdminJobsRun(e env) *cobra.Command {
 first, since what a sweep expires is gone.`,
 		Example: `  agentmbx relay admin jobs run backup --store-dir ./data
   agentmbx relay admin jobs run sweep --confirm`,
-		Args: cobra.ExactArgs(1),
+		Args: nArgs(1, 1, "the name of a job"),
 	}
 	r := bindSettings(cmd.Flags(), "store-dir", "backup-dir")
 	cmd.Flags().BoolVar(&confirm, "confirm", false, "do what would otherwise be held")

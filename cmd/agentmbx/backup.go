@@ -29,7 +29,7 @@ The backup is one file with a receipt beside it, FILE.json. It does not hold the
 relay's key: keep that elsewhere, a restore needs it.`,
 		Example: `  agentmbx relay backup --store-dir ./data
   agentmbx relay backup /mnt/usb/relay.db --json`,
-		Args: cobra.MaximumNArgs(1),
+		Args: nArgs(0, 1, ""),
 	}
 	r := bindSettings(cmd.Flags(), "store-dir", "backup-dir")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the receipt")
@@ -47,18 +47,23 @@ relay's key: keep that elsewhere, a restore needs it.`,
 				return err
 			}
 		}
-		return runBackup(cmd.Context(), e, s, a, asJSON)
+		return runBackup(cmd.Context(), e, s, r.given("backup.dir", "backup.age_recipient"), a, asJSON)
 	}
 	return cmd
 }
 
-func runBackup(ctx context.Context, e env, s Settings, a admin.BackupArgs, asJSON bool) error {
-	return withDesk(ctx, e, s, func(svc admin.Service, _ bool) error {
-		asked, err := json.Marshal(a)
-		if err != nil {
-			return err
+func runBackup(ctx context.Context, e env, s Settings, given []string, a admin.BackupArgs, asJSON bool) error {
+	return withDesk(ctx, e, s, func(svc admin.Service, running bool) error {
+		ownSettings(e, running, given)
+		q := jobs.Request{Job: admin.JobBackup}
+		if a.File != "" {
+			asked, err := json.Marshal(a)
+			if err != nil {
+				return err
+			}
+			q.Job, q.Args = admin.JobBackupFile, asked
 		}
-		run, err := followJob(ctx, e, svc, jobs.Request{Job: admin.JobBackup, Args: asked})
+		run, err := followJob(ctx, e, svc, q)
 		if err != nil {
 			return err
 		}

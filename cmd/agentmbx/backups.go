@@ -4,7 +4,10 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -32,7 +35,8 @@ newer: clocks lie. A running relay answers, otherwise the store is opened.`,
 		if err != nil {
 			return err
 		}
-		return withDesk(cmd.Context(), e, s, func(svc admin.Service, _ bool) error {
+		return withDesk(cmd.Context(), e, s, func(svc admin.Service, running bool) error {
+			ownSettings(e, running, r.given("backup.dir"))
 			list, err := svc.Backups(cmd.Context())
 			if err != nil {
 				return deskError(err)
@@ -49,6 +53,33 @@ newer: clocks lie. A running relay answers, otherwise the store is opened.`,
 	}
 	cmd.AddCommand(newPruneBackups(e))
 	return cmd
+}
+
+// given names those of the settings that this command was given as a flag or in
+// the environment.
+func (r *settingsReader) given(keys ...string) (list []string) {
+	for _, st := range new(Settings).table() {
+		if !slices.Contains(keys, st.key) {
+			continue
+		}
+		if f := r.flags.Lookup(st.flag); f != nil && f.Changed {
+			list = append(list, "--"+st.flag)
+			continue
+		}
+		for _, name := range st.env {
+			if os.Getenv(name) != "" {
+				list = append(list, name)
+			}
+		}
+	}
+	return list
+}
+
+// ownSettings says that a relay which does the work has settings of its own.
+func ownSettings(e env, running bool, given []string) {
+	if running && len(given) > 0 {
+		fmt.Fprintf(e.errw, "agentmbx: a relay runs on this store: its own settings apply, not the %s given here\n", strings.Join(given, " and "))
+	}
 }
 
 func printBackups(out io.Writer, list []backup.Entry) error {
@@ -115,13 +146,14 @@ relay made go, by their receipts; the newest verified one never does.`,
 		if err != nil {
 			return err
 		}
-		return runPruneBackups(cmd.Context(), e, s, pruned{DryRun: dryRun}, reason, asJSON)
+		return runPruneBackups(cmd.Context(), e, s, r.given("backup.dir", "backup.keep"), pruned{DryRun: dryRun}, reason, asJSON)
 	}
 	return cmd
 }
 
-func runPruneBackups(ctx context.Context, e env, s Settings, p pruned, reason string, asJSON bool) error {
-	return withDesk(ctx, e, s, func(svc admin.Service, _ bool) error {
+func runPruneBackups(ctx context.Context, e env, s Settings, given []string, p pruned, reason string, asJSON bool) error {
+	return withDesk(ctx, e, s, func(svc admin.Service, running bool) error {
+		ownSettings(e, running, given)
 		list, err := svc.PruneBackups(ctx, p.DryRun, admin.Action{Actor: actor(), Reason: reason})
 		if err != nil {
 			return deskError(err)

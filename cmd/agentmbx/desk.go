@@ -58,6 +58,7 @@ func desk(ctx context.Context, e env, s Settings) (svc admin.Service, running bo
 	if err != nil {
 		return nil, false, nil, err
 	}
+	local.Begin()
 	return local, false, func() error { return errors.Join(local.Close(), st.Close()) }, nil
 }
 
@@ -147,7 +148,7 @@ func newLogCommand(e env) *cobra.Command {
 	f := admin.LogFilter{}
 	cmd := &cobra.Command{
 		Use:   "log",
-		Short: "Show the relay log: restores, epochs, sweeps",
+		Short: "Show the relay log: backups, restores, drills, epochs, sweeps",
 		Example: `  agentmbx relay log --store-dir ./data --limit 20
   agentmbx relay log --op rotate-epoch --json`,
 	}

@@ -41,8 +41,8 @@ A running relay does it itself; otherwise the store is opened under its lock. Wh
 there is no store at all, FILE is drilled with the key in MBX_RELAY_KEY, and no log
 is kept. The exit code is 5 when a check fails.`,
 		Example: `  agentmbx relay drill --store-dir ./data
-  agentmbx relay drill backups/relay-000017.db --json
-  agentmbx relay drill relay-000017.db.age --identity ~/relay-backup.key`,
+  agentmbx relay drill data/backups/relay-20261130T031700Z-000017.db --json
+  agentmbx relay drill FILE.db.age --identity ~/relay-backup.key`,
 		Args: nArgs(0, 1, "the backup to drill; see agentmbx relay backups"),
 	}
 	r := bindSettings(cmd.Flags(), "store-dir", "backup-dir")
@@ -92,6 +92,9 @@ func runDrill(ctx context.Context, e env, s Settings, a admin.DrillArgs, asJSON 
 	}
 	return withDesk(ctx, e, s, func(svc admin.Service, _ bool) error {
 		q := jobs.Request{Job: admin.JobDrill}
+		if a.File != "" {
+			q.Job = admin.JobDrillFile
+		}
 		if q.Args, err = json.Marshal(a); err != nil {
 			return err
 		}

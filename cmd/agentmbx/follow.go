@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
@@ -25,7 +26,7 @@ func followJob(ctx context.Context, e env, svc admin.Service, q jobs.Request) (j
 	if err != nil {
 		return run, deskError(err)
 	}
-	show, finish := progressBar(e, q.Job)
+	show, finish := progressBar(e, strings.TrimSuffix(q.Job, "-file"))
 	defer finish()
 	tick := time.NewTicker(followEvery)
 	defer tick.Stop()

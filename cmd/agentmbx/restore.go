@@ -7,7 +7,9 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"os/signal"
 	"path/filepath"
+	"syscall"
 	"text/tabwriter"
 	"time"
 
@@ -43,21 +45,25 @@ store's, the last three of them, and the command that goes back is printed. A
 store restores backups of its own relay key only. The next start of the relay
 takes a backup at once.
 
---force goes on where the current store cannot be read, and where it has a fresh
-heartbeat but never had a lock file; a relay that runs is never overruled.`,
+--force goes on where the current store is damaged, and where it has a fresh
+heartbeat but never had a lock file; a relay that runs is never overruled, and a
+store that is only out of reach (its owner, its device) is never given up.`,
 		Example: `  agentmbx relay restore ./data/backups/FILE.db --store-dir ./data --dry-run
   agentmbx relay restore ./data/backups/FILE.db --store-dir ./data`,
-		Args: nArgs(1, 1, "the backup to restore; see agentmbx relay backups"),
+		Args: nArgs(1, 1, "the backup to restore"),
 	}
 	r := bindSettings(cmd.Flags(), "store-dir")
 	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "say what would happen, change nothing")
-	cmd.Flags().BoolVar(&o.force, "force", false, "go on though the current store cannot be read or may be in use")
+	cmd.Flags().BoolVar(&o.force, "force", false, "go on though the current store is damaged or may be in use")
 	cmd.Flags().StringVar(&o.identity, "identity", "", "`file` of age identities that opens an encrypted backup")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print JSON")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		s, err := r.read()
 		if err != nil {
 			return err
+		}
+		if args[0] == "" {
+			return usage(errors.New("FILE is empty"))
 		}
 		file, err := filepath.Abs(args[0])
 		if err != nil {
@@ -79,7 +85,7 @@ func runRestore(ctx context.Context, e env, s Settings, file string, o restoreFl
 	}
 	if o.identity != "" {
 		if ro.Identities, err = backup.ReadIdentities(o.identity); err != nil {
-			return err
+			return usage(err)
 		}
 	}
 	made, err := makeFolder(s.StoreDir)
@@ -100,17 +106,34 @@ func runRestore(ctx context.Context, e env, s Settings, file string, o restoreFl
 	receipt, err := do(ctx, ro)
 	finish()
 	if err != nil || o.dryRun { // the folder had no lock file, and is to tell that the next time, too
-		err = errors.Join(restoreError(err), lock.Undo(), made())
-	} else {
-		err = lock.Release()
+		if err = errors.Join(restoreError(err, "--identity FILE"), lock.Undo(), made()); err != nil {
+			return err
+		}
+		return showRestore(e, s, receipt, o)
 	}
-	switch {
-	case err != nil:
-		return err
-	case o.json:
+	// A reader that went away must not end the process before it said what it did.
+	signal.Ignore(syscall.SIGPIPE)
+	defer signal.Reset(syscall.SIGPIPE)
+	if err := errors.Join(lock.Release(), showRestore(e, s, receipt, o)); err != nil {
+		return didRestore(receipt, err)
+	}
+	return nil
+}
+
+func showRestore(e env, s Settings, receipt backup.RestoreReceipt, o restoreFlags) error {
+	if o.json {
 		return printJSON(e.out, receipt)
 	}
 	return printRestore(e, s, receipt, o.dryRun)
+}
+
+// didRestore says in an error of what came after a restore that it is done.
+func didRestore(r backup.RestoreReceipt, err error) error {
+	err = fmt.Errorf("%s is restored, under the epoch %s, but: %w", r.Source, r.To, err)
+	if r.Undo != "" {
+		err = fmt.Errorf("%w; to go back: %s", err, r.Undo)
+	}
+	return err
 }
 
 // restoreKey is the relay's key; zero when it is nowhere, so that the current
@@ -120,10 +143,16 @@ func restoreKey(dir, secret string) (pub wire.PublicKey, err error) {
 	if errors.Is(err, relay.ErrKeyLost) {
 		return pub, nil
 	}
-	if err != nil {
-		return pub, protective(err)
+	return key.Public(), badSecret(secret, protective(err))
+}
+
+// badSecret is the exit code of a setting for a key in the environment that is
+// none; its text has nothing of it.
+func badSecret(secret string, err error) error {
+	if secret != "" && errors.Is(err, relay.ErrKeyFile) {
+		return usage(err)
 	}
-	return key.Public(), nil
+	return err
 }
 
 // restoreLock takes the lock of a store that no relay has.
@@ -132,6 +161,9 @@ func restoreLock(ctx context.Context, dir string) (*sqlite.Lock, error) {
 	var locked *sqlite.LockedError
 	if errors.As(err, &locked) {
 		return nil, refused(fmt.Errorf("RELAY_RUNNING: %w", err))
+	}
+	if err != nil && ctx.Err() != nil {
+		return nil, errors.New("interrupted; the store is as it was")
 	}
 	if err != nil {
 		return nil, err
@@ -162,9 +194,13 @@ func makeFolder(dir string) (undo func() error, err error) {
 	}, os.MkdirAll(dir, 0o700)
 }
 
-// restoreError gives an error of a restore its exit code.
-func restoreError(err error) error {
-	if errors.Is(err, sqlite.ErrBusy) || errors.Is(err, backup.ErrEncrypted) {
+// restoreError gives an error of a restore its exit code. identity is how an
+// identity is given.
+func restoreError(err error, identity string) error {
+	switch {
+	case errors.Is(err, backup.ErrEncrypted):
+		return usage(fmt.Errorf("%w, with %s", err, identity))
+	case errors.Is(err, sqlite.ErrBusy):
 		return refused(err)
 	}
 	if err = deskError(err); exitCode(err) == codeFailed {
@@ -235,20 +271,22 @@ func restoreFrom(ctx context.Context, e env, s Settings, key wire.PublicKey, loc
 	if err != nil {
 		return err
 	}
-	// What a store that cannot be read has consumed is not known; Restore refuses
-	// to replace it.
-	if paths, err := sqlite.RestoredPaths(s.StoreDir); err == nil {
-		if at, done := paths[file]; done {
-			log.Info("MBX_RELAY_RESTORE_FROM was restored before and is left alone; unset it, or name another file to restore that",
-				"file", file, "restored_at", wire.FormatTime(at))
-			return nil
-		}
+	paths, err := sqlite.RestoredPaths(s.StoreDir)
+	if at, done := paths[file]; err == nil && done {
+		log.Info("MBX_RELAY_RESTORE_FROM was restored before and is left alone; unset it, or name another file to restore that",
+			"file", file, "restored_at", wire.FormatTime(at))
+		return nil
+	}
+	// What a damaged store has consumed is not known, and Restore refuses to replace
+	// it. One that only was not reached may have consumed the path.
+	if err != nil && !sqlite.Damaged(err) {
+		return protective(fmt.Errorf("MBX_RELAY_RESTORE_FROM: whether it was restored before is not known: %w", err))
 	}
 	o := backup.RestoreOptions{File: file, StoreDir: s.StoreDir, Key: key, Lock: lock, HadLock: !lock.Made(), Consume: true,
 		Actor: "MBX_RELAY_RESTORE_FROM", Version: version, Log: log}
 	if s.AgeIdentityFile != "" {
 		if o.Identities, err = backup.ReadIdentities(s.AgeIdentityFile); err != nil {
-			return fmt.Errorf("MBX_BACKUP_AGE_IDENTITY_FILE: %w", err)
+			return usage(fmt.Errorf("MBX_BACKUP_AGE_IDENTITY_FILE: %w", err))
 		}
 	}
 	show, finish := progressBar(e, "restore")
@@ -257,7 +295,7 @@ func restoreFrom(ctx context.Context, e env, s Settings, key wire.PublicKey, loc
 	r, err := backup.Restore(ctx, o)
 	finish()
 	if err != nil {
-		return restoreError(fmt.Errorf("MBX_RELAY_RESTORE_FROM: %w", err))
+		return restoreError(fmt.Errorf("MBX_RELAY_RESTORE_FROM: %w", err), "MBX_BACKUP_AGE_IDENTITY_FILE")
 	}
 	for _, warning := range r.Warnings {
 		log.Warn(warning)

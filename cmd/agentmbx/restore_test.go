@@ -71,6 +71,13 @@ func TestE1_RestoreCommand(t *testing.T) {
 	if err := os.WriteFile(junk, []byte(strings.Repeat("junk", 4000)), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	sealed := filepath.Join(t.TempDir(), "sealed.db.age")
+	if err := os.WriteFile(sealed, []byte("age-encryption.org/v1\n-> X25519 sealed to somebody\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, stderr := command(t, []string{"MBX_RELAY_KEY=verysecretjunk"}, "relay", "verify", "--store-dir", dir, file); code != codeUsage || strings.Contains(stderr, "verysecretjunk") {
+		t.Errorf("verify with a key that is none: got %d, %q; want 2 and nothing of it", code, stderr)
+	}
 	_, otherKey, _ := command(t, nil, "relay", "keygen")
 	for _, c := range []struct {
 		name string
@@ -82,13 +89,17 @@ func TestE1_RestoreCommand(t *testing.T) {
 		{"missing", nil, []string{filepath.Join(dir, "none.db")}, codeNotFound, "no backup at"},
 		{"a folder", nil, []string{dir}, codeUnhealthy, "it is a folder"},
 		{"junk", nil, []string{junk}, codeUnhealthy, "not a good backup"},
-		{"no argument", nil, nil, codeUsage, "the backup to restore"},
+		{"no argument", nil, nil, codeUsage, "the backup to restore is missing: see agentmbx relay restore -h"},
+		{"an empty argument", nil, []string{""}, codeUsage, "FILE is empty"},
+		{"a key that is none", []string{"MBX_RELAY_KEY=verysecretjunk"}, []string{file}, codeUsage, "MBX_RELAY_KEY: not a relay key"},
+		{"encrypted, no identity", nil, []string{sealed}, codeUsage, "with --identity FILE"},
+		{"an identity that is not there", nil, []string{sealed, "--identity", junk + ".none"}, codeUsage, "age identities"},
 		{"the store itself", nil, []string{db}, codeRefused, "the store itself"},
 		{"another key", []string{"MBX_RELAY_KEY=" + strings.TrimSpace(otherKey)}, []string{file}, codeRefused, "another relay key"},
-		{"no identities", nil, []string{file, "--identity", junk}, codeFailed, "age identities"},
+		{"no identities", nil, []string{file, "--identity", junk}, codeUsage, "age identities"},
 	} {
 		code, stdout, stderr := restore(c.env, c.args...)
-		if code != c.code || !strings.Contains(stderr, c.text) || stdout != "" || strings.Count(stderr, "\n") != 1 {
+		if code != c.code || !strings.Contains(stderr, c.text) || stdout != "" || strings.Count(stderr, "\n") != 1 || strings.Contains(stderr, "verysecretjunk") {
 			t.Errorf("%s: got %d, %q, %q; want %d and one line with %q", c.name, code, stdout, stderr, c.code, c.text)
 		}
 	}
@@ -204,7 +215,112 @@ func TestRestoreFromIsConsumed(t *testing.T) {
 	if second.epoch != first.epoch {
 		t.Errorf("got epoch %s; want %s: the path is consumed", second.epoch, first.epoch)
 	}
+	second.stop(t) // all that it said is here
 	if !strings.Contains(second.stderr.String(), "was restored before") {
 		t.Errorf("got %q; want it said", second.stderr)
 	}
+}
+
+// What stands in the way of a restore's own work is refused.
+func TestRestoreBesideOthersFiles(t *testing.T) {
+	p, dir, file, _ := backedUp(t)
+	p.stop(t)
+	work := filepath.Join(dir, "restore.partial")
+	for name, make := range map[string]func() error{
+		"a file": func() error { return os.WriteFile(work, []byte("mine"), 0o600) },
+		"a link": func() error { return os.Symlink(file, work) },
+	} {
+		if err := make(); err != nil {
+			t.Fatal(err)
+		}
+		if code, _, stderr := command(t, nil, "relay", "restore", "--store-dir", dir, file); code != codeRefused || !strings.Contains(stderr, "move it away") {
+			t.Errorf("%s: got %d, %q; want 3", name, code, stderr)
+		}
+		serves, stdout := start(t, dir)
+		serves.drain(stdout)
+		if code := serves.wait(); code != codeRefused {
+			t.Errorf("%s: serve: got %d, %q; want 3", name, code, serves.stderr)
+		}
+		if err := os.Remove(work); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A restore that is done says so and how to go back, though nobody takes its
+// output.
+func TestRestoreWhoseOutputFails(t *testing.T) {
+	p, dir, file, _ := backedUp(t)
+	p.stop(t)
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip("no device that is always full: ", err)
+	}
+	defer full.Close()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	if err := r.Close(); err != nil { // a reader that went away
+		t.Fatal(err)
+	}
+	for name, out := range map[string]*os.File{"full": full, "a broken pipe": w} {
+		for _, more := range [][]string{nil, {"--json"}} {
+			cmd := exec.Command(binary(t), append([]string{"relay", "restore", "--store-dir", dir, file}, more...)...)
+			var stderr bytes.Buffer
+			cmd.Stdout, cmd.Stderr = out, &stderr
+			if err := cmd.Run(); cmd.ProcessState.ExitCode() != codeFailed {
+				t.Errorf("%s: got %v; want 1", name, err)
+			}
+			if said := stderr.String(); !strings.Contains(said, "is restored") || !strings.Contains(said, "to go back: agentmbx relay restore") {
+				t.Errorf("%s: got %q; want it said that it is restored, and the way back", name, said)
+			}
+		}
+	}
+}
+
+// MBX_RELAY_RESTORE_FROM tells what is missing in words of its own settings.
+func TestRestoreFromTellsWhatIsMissing(t *testing.T) {
+	p, dir, file, _ := backedUp(t)
+	p.kill()
+	sealed, identities := filepath.Join(t.TempDir(), "sealed.db.age"), filepath.Join(t.TempDir(), "none.txt")
+	if err := os.WriteFile(sealed, []byte("age-encryption.org/v1\n-> X25519 sealed to somebody\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	damaged := t.TempDir()
+	for name, b := range map[string][]byte{"relay.db": []byte(strings.Repeat("junk", 4000)), "relay.key": mustReadFile(t, filepath.Join(dir, "relay.key"))} {
+		if err := os.WriteFile(filepath.Join(damaged, name), b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		name, dir string
+		env       []string
+		code      int
+		texts     []string
+	}{
+		{"no key on a new box", t.TempDir(), []string{"MBX_RELAY_RESTORE_FROM=" + file}, codeRefused, []string{relayFingerprint(t, file), "MBX_RELAY_KEY"}},
+		{"no identity", dir, []string{"MBX_RELAY_RESTORE_FROM=" + sealed}, codeUsage, []string{"MBX_BACKUP_AGE_IDENTITY_FILE"}},
+		{"no file of identities", dir, []string{"MBX_RELAY_RESTORE_FROM=" + sealed, "MBX_BACKUP_AGE_IDENTITY_FILE=" + identities}, codeUsage, []string{"MBX_BACKUP_AGE_IDENTITY_FILE"}},
+		{"a damaged store", damaged, []string{"MBX_RELAY_RESTORE_FROM=" + file}, codeRefused, []string{"unset MBX_RELAY_RESTORE_FROM", "agentmbx relay restore", "--force"}},
+	} {
+		p, stdout := start(t, c.dir, c.env...)
+		p.drain(stdout)
+		code, said := p.wait(), p.stderr.String()
+		for _, text := range c.texts {
+			if code != c.code || !strings.Contains(said, text) {
+				t.Errorf("%s: got %d, %q; want %d and %q", c.name, code, said, c.code, text)
+			}
+		}
+	}
+}
+
+func mustReadFile(t *testing.T, path string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
 }

@@ -297,7 +297,7 @@ func quoteValue(v string) string {
 	switch {
 	case v == "":
 		return "empty"
-	case strings.Contains(v, "@"):
+	case strings.Contains(v, "@") && !strings.HasPrefix(v, "@"): // @daily is no secret
 		return "refused (not shown, it may hold a password)"
 	case strings.Contains(strings.ToUpper(v), "SECRET"): // an age identity in the place of a recipient
 		return "refused (not shown, it may be a secret key)"
@@ -343,10 +343,10 @@ const wantSchedule = "five fields of cron, in UTC, or off"
 // at all, when its clocks are changed.
 func setSchedule(to *string) func(string) error {
 	return func(v string) error {
-		if v != "off" {
-			if err := jobs.CheckSchedule(v); err != nil {
-				return err
-			}
+		if strings.EqualFold(v, "off") {
+			v = "off"
+		} else if err := jobs.CheckSchedule(v); err != nil {
+			return err
 		}
 		*to = v
 		return nil

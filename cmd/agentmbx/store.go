@@ -23,7 +23,7 @@ func openStore(ctx context.Context, e env, s Settings, log *slog.Logger) (st *sq
 		return nil, key, "", err
 	}
 	o := sqlite.Options{Dir: s.StoreDir, LockWait: lockWait, Log: log, Waiting: func(h sqlite.Holder) { waiting(log, s.StoreDir, h) }}
-	if o.Lock, err = lockStore(ctx, o); err != nil {
+	if o.Lock, err = lockStore(ctx, o, s.RestoreFrom == ""); err != nil {
 		return nil, key, "", protective(err)
 	}
 	defer func() {
@@ -38,7 +38,13 @@ func openStore(ctx context.Context, e env, s Settings, log *slog.Logger) (st *sq
 	if err != nil {
 		return nil, key, "", err
 	}
-	if key, source, err = relay.LoadKey(s.StoreDir, secret, exists || s.RestoreFrom != ""); err != nil {
+	key, source, err = relay.LoadKey(s.StoreDir, secret, exists || s.RestoreFrom != "")
+	if errors.Is(err, relay.ErrKeyLost) && !exists { // the restore says which key is wanted
+		if e := restoreFrom(ctx, e, s, wire.PublicKey{}, o.Lock, log); e != nil {
+			err = e
+		}
+	}
+	if err != nil {
 		return nil, key, "", protective(err)
 	}
 	if s.RestoreFrom != "" {
@@ -64,7 +70,7 @@ func openExisting(ctx context.Context, dir string) (*sqlite.Store, error) {
 	o := sqlite.Options{Dir: dir, LockWait: time.Second}
 	exists, err := sqlite.Exists(dir)
 	if err == nil && exists { // else Open says what is missing, and makes no lock file there
-		o.Lock, err = lockStore(ctx, o)
+		o.Lock, err = lockStore(ctx, o, true)
 	}
 	if err != nil {
 		return nil, protective(err)
@@ -74,13 +80,23 @@ func openExisting(ctx context.Context, dir string) (*sqlite.Store, error) {
 }
 
 // lockStore takes the lock of the store in o.Dir, and ends what a crash left of a
-// restore, before anybody opens the store.
-func lockStore(ctx context.Context, o sqlite.Options) (_ *sqlite.Lock, err error) {
+// restore, before anybody opens the store. Where there is no store yet and a
+// restore or an import of one was cut off, that is to be done again: an empty store
+// in its place would serve hosts who know another. idle says that no restore is
+// about to be.
+func lockStore(ctx context.Context, o sqlite.Options, idle bool) (_ *sqlite.Lock, err error) {
 	lock, err := sqlite.AcquireLock(ctx, o.Dir, o.LockWait, o.Waiting)
 	if err != nil {
 		return nil, err
 	}
-	if err := backup.SweepRestore(o.Dir); err != nil {
+	err = sqlite.CutImport(o.Dir)
+	if err == nil && idle {
+		err = backup.CutRestore(o.Dir)
+	}
+	if err == nil {
+		err = backup.SweepRestore(o.Dir)
+	}
+	if err != nil {
 		return nil, errors.Join(err, lock.Release())
 	}
 	return lock, nil
@@ -115,7 +131,7 @@ func waiting(log *slog.Logger, dir string, h sqlite.Holder) {
 // protective gives an error the exit code of a refusal that protects something.
 func protective(err error) error {
 	var locked *sqlite.LockedError
-	for _, target := range []error{sqlite.ErrOtherKey, sqlite.ErrNewerSchema, sqlite.ErrNotAStore, relay.ErrKeyLost} {
+	for _, target := range []error{sqlite.ErrOtherKey, sqlite.ErrNewerSchema, sqlite.ErrNotAStore, sqlite.ErrCutOff, relay.ErrKeyLost, backup.ErrRefused} {
 		if errors.Is(err, target) {
 			return refused(err)
 		}

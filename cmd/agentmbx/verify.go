@@ -15,6 +15,7 @@ import (
 	"github.com/agentmbx/agentmbx/admin/api"
 	"github.com/agentmbx/agentmbx/backup"
 	"github.com/agentmbx/agentmbx/relay"
+	"github.com/agentmbx/agentmbx/relay/store/sqlite"
 	"github.com/agentmbx/agentmbx/relay/wire"
 )
 
@@ -26,13 +27,13 @@ func newVerify(e env) *cobra.Command {
 		Short: "Check a backup in full",
 		Long: `Check a backup in full: that it is a finished store of this relay, whole, agreeing
 with itself and with the receipt beside it, with every row of it readable. The
-store in --store-dir is not touched; only its key is read, to compare.
+store in --store-dir is not touched; only whose it is is read, to compare.
 
 The exit code is 5 for a bad file, 4 for a missing one, 2 for an encrypted one
 without its identity.`,
 		Example: `  agentmbx relay verify /mnt/usb/relay.db --store-dir ./data
   agentmbx relay verify backups/relay-20261130T031700Z-000017.db.age --identity key.txt`,
-		Args: cobra.ExactArgs(1),
+		Args: nArgs(1, 1, "the backup to verify; see agentmbx relay backups"),
 	}
 	r := bindSettings(cmd.Flags(), "store-dir", "backup-dir")
 	cmd.Flags().StringVar(&identity, "identity", "", "age identity `file` of an encrypted backup")
@@ -58,9 +59,12 @@ func runVerify(ctx context.Context, e env, s Settings, file string, asJSON bool)
 	if err != nil {
 		return err
 	}
-	want := backup.Want{Scratch: scratch(s)}
-	if want.Key, err = expectedKey(ctx, s); err != nil {
+	want := backup.Want{Scratch: os.TempDir()}
+	if want.Key, err = expectedKey(ctx, e, s); err != nil {
 		return err
+	}
+	if !want.Key.IsZero() { // the folder is swept by key
+		want.Scratch = scratch(s)
 	}
 	if s.AgeIdentityFile != "" {
 		if want.Identities, err = backup.ReadIdentities(s.AgeIdentityFile); err != nil {
@@ -102,25 +106,52 @@ func scratch(s Settings) string {
 	return os.TempDir()
 }
 
-// expectedKey is the key of the store in the settings, zero where there is none
-// or its key is elsewhere. The store itself is not opened.
-func expectedKey(ctx context.Context, s Settings) (wire.PublicKey, error) {
-	if _, err := os.Stat(filepath.Join(s.StoreDir, relay.KeyFile)); err == nil || os.Getenv("MBX_RELAY_KEY") != "" {
-		key, _, err := relay.LoadKey(s.StoreDir, takeSecret("MBX_RELAY_KEY"), true)
+// expectedKey is the key of the store in the settings, zero where there is none.
+// When a store does not tell whose it is, a line says so.
+func expectedKey(ctx context.Context, e env, s Settings) (pub wire.PublicKey, err error) {
+	secret := takeSecret("MBX_RELAY_KEY")
+	if _, err := os.Stat(filepath.Join(s.StoreDir, relay.KeyFile)); err == nil || secret != "" {
+		key, _, err := relay.LoadKey(s.StoreDir, secret, true)
 		if err != nil {
-			return wire.PublicKey{}, fmt.Errorf("the key to compare with: %w", err)
+			return pub, badSecret(secret, fmt.Errorf("the key to compare with: %w", err))
 		}
 		return key.Public(), nil
 	}
-	c, err := api.Dial(ctx, s.StoreDir)
-	if err != nil {
-		return wire.PublicKey{}, nil // no relay: any key, and the report says so
+	exists, err := sqlite.Exists(s.StoreDir)
+	if err == nil && exists {
+		pub, err = keyOfStore(ctx, s.StoreDir)
 	}
-	st, err := c.Status(ctx)
 	if err != nil {
-		return wire.PublicKey{}, fmt.Errorf("ask the relay for its key: %w", err)
+		fmt.Fprintf(e.errw, "agentmbx: whose store %s is cannot be told, and the backup is compared with no key: %s; set MBX_RELAY_KEY\n",
+			printable(s.StoreDir), printable(err.Error()))
 	}
-	return wire.ParsePublicKey(st.Key)
+	return pub, nil
+}
+
+// keyOfStore asks a store whose key file is elsewhere: through the relay that has
+// it, or at rest.
+func keyOfStore(ctx context.Context, dir string) (pub wire.PublicKey, err error) {
+	if c, err := api.Dial(ctx, dir); err == nil {
+		st, err := c.Status(ctx)
+		if err != nil {
+			return pub, fmt.Errorf("ask the relay for its key: %w", err)
+		}
+		return wire.ParsePublicKey(st.Key)
+	}
+	lock, err := sqlite.AcquireLock(ctx, dir, 0, nil)
+	var locked *sqlite.LockedError
+	switch {
+	case errors.As(err, &locked):
+		return pub, err
+	case err != nil: // a folder that cannot be written to: only a finished file can be read there
+		f, e := sqlite.OpenFile(filepath.Join(dir, sqlite.FileName))
+		if e != nil {
+			return pub, errors.Join(err, e)
+		}
+		return f.Info().RelayKey, f.Close()
+	}
+	in, err := sqlite.InfoAtRest(dir)
+	return in.RelayKey, errors.Join(err, lock.Undo())
 }
 
 func printReport(out io.Writer, r backup.Report) error {
@@ -136,7 +167,9 @@ func printReport(out io.Writer, r backup.Report) error {
 		return err
 	}
 	verdict := "a good backup"
-	if r.Fault() != "" {
+	if r.OnlyUnopened() {
+		verdict = "cannot be opened with these identities, so nothing is known of what it holds"
+	} else if r.Fault() != "" {
 		verdict = "NOT a good backup"
 	} else if !r.Good {
 		verdict = "not verified: it is encrypted"

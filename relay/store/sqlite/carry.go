@@ -10,6 +10,7 @@ import (
 
 	"github.com/agentmbx/agentmbx/relay/store"
 	"github.com/agentmbx/agentmbx/relay/wire"
+	sqlite3 "modernc.org/sqlite/lib"
 )
 
 // Renewal says how a backup's file becomes the next store.
@@ -41,6 +42,14 @@ type Carried struct {
 	Warnings  []string     `json:"-"`
 }
 
+// ErrReplaced marks an error of Renew that is of the store which is replaced, and
+// not of the one that is made. When it is Damaged too, that store holds what
+// cannot be carried; a Renew without it goes through.
+var ErrReplaced = errors.New("of the store that is replaced")
+
+// errBackup marks an error of what the backup holds.
+var errBackup = errors.New("of the backup")
+
 // Names of what the state table keeps for a restore.
 const (
 	stateRestored = "restored_paths" // path -> time
@@ -57,7 +66,7 @@ func Renew(ctx context.Context, path, current string, r Renewal) (done Carried, 
 	var from *File
 	if current != "" {
 		if from, err = OpenFile(current); err != nil {
-			return done, err
+			return done, also(err, ErrReplaced)
 		}
 		defer func() { err = errors.Join(err, from.Close()) }()
 	}
@@ -68,7 +77,12 @@ func Renew(ctx context.Context, path, current string, r Renewal) (done Carried, 
 	if err != nil {
 		return done, err
 	}
-	defer func() { err = errors.Join(plain(err, path), c.close()) }()
+	defer func() {
+		if !errors.Is(err, ErrReplaced) {
+			err = plain(err, path)
+		}
+		err = errors.Join(err, c.close())
+	}()
 	if err := migrate(c, false, Options{Now: func() time.Time { return r.At }}); err != nil {
 		return done, err
 	}
@@ -82,6 +96,9 @@ func Renew(ctx context.Context, path, current string, r Renewal) (done Carried, 
 		y.from, y.schema = reader{from.c}, from.info.Schema
 	}
 	if err := y.renew(ctx); err != nil {
+		if from != nil && from.c.failed != nil {
+			err = also(plain(err, current), ErrReplaced)
+		}
 		c.failed = nil
 		_, e := c.exec("ROLLBACK")
 		return done, errors.Join(err, e)
@@ -142,7 +159,7 @@ func (c *carry) renew(ctx context.Context) (err error) {
 			continue
 		}
 		if err := k.carry(c); err != nil {
-			return fmt.Errorf("carry %s: %w", k.what, err)
+			return c.whose(fmt.Errorf("carry %s: %w", k.what, err))
 		}
 	}
 	for _, set := range []func() error{
@@ -156,9 +173,29 @@ func (c *carry) renew(ctx context.Context) (err error) {
 		}
 	}
 	if err := check(c.t.c, 0); err != nil {
-		return fmt.Errorf("the restored store does not agree with itself: %w", err)
+		err = fmt.Errorf("the restored store does not agree with itself: %w", err)
+		if c.schema > 0 && errors.Is(err, ErrDamaged) { // the backup did, before anything was carried into it
+			err = also(err, ErrReplaced)
+		}
+		return err
 	}
 	return ctx.Err()
+}
+
+// whose marks an error of carrying that what is carried is at fault for: it does
+// not fit, or cannot be decoded. A statement that failed is the fault of its own
+// store otherwise, and Renew knows those of the replaced one.
+func (c *carry) whose(err error) error {
+	if c.from.c.failed != nil || errors.Is(err, errBackup) {
+		return err
+	}
+	switch failed := c.t.c.failed; {
+	case failed == nil:
+	case code(failed) == sqlite3.SQLITE_CONSTRAINT, code(failed) == sqlite3.SQLITE_MISMATCH, code(failed) == sqlite3.SQLITE_TOOBIG:
+	default:
+		return err
+	}
+	return also(also(err, ErrDamaged), ErrReplaced)
 }
 
 // begin leaves the state a restored store starts with.

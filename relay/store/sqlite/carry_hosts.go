@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"slices"
 	"time"
@@ -224,7 +225,8 @@ func (c *carry) senderLists() error {
 	}, "SELECT target_pubkey, senders, iat, record, sig FROM sender_lists")
 }
 
-// encKeys takes over newer v1 keys. The same key published again is no news.
+// encKeys takes over newer v1 keys, which tell no time of their own: when they
+// were received has to do. The same key published again is no news.
 func (c *carry) encKeys() error {
 	return c.from.c.query(func(r row) error {
 		host, k := r.key(0), store.EncKey{EncPub: r.text(2), Sig: r.text(3), At: r.time(4)}
@@ -232,7 +234,7 @@ func (c *carry) encKeys() error {
 			return err
 		}
 		was, err := c.t.EncKey(host)
-		if err == nil && (!k.At.After(was.At) || k.EncPub == was.EncPub && k.Sig == was.Sig) {
+		if err == nil && (k.EncPub == was.EncPub && k.Sig == was.Sig || !c.descends && !k.At.After(was.At)) {
 			return nil
 		}
 		if err != nil && !errors.Is(err, store.ErrNotFound) {
@@ -243,7 +245,8 @@ func (c *carry) encKeys() error {
 	}, "SELECT host_pubkey, host_name, enc_pub, sig, at FROM enc_ads")
 }
 
-// encAds takes over newer v2 advertisements.
+// encAds takes over newer v2 advertisements. A store that went on from the backup
+// has the newer one whatever its clock said; between others the signed times tell.
 func (c *carry) encAds() error {
 	return c.from.c.query(func(r row) error {
 		host, ad := r.key(0), store.EncAd{Record: r.bytes(1), Sig: r.text(2), At: r.time(3)}
@@ -251,7 +254,7 @@ func (c *carry) encAds() error {
 			return err
 		}
 		was, err := c.t.EncAd(host)
-		if err == nil && (!ad.At.After(was.At) || bytes.Equal(ad.Record, was.Record) && ad.Sig == was.Sig) {
+		if err == nil && (bytes.Equal(ad.Record, was.Record) && ad.Sig == was.Sig || !c.descends && !signedAfter(ad, was)) {
 			return nil
 		}
 		if err != nil && !errors.Is(err, store.ErrNotFound) {
@@ -260,4 +263,27 @@ func (c *carry) encAds() error {
 		c.done.EncAdRecords++
 		return c.t.PutEncAd(host, ad)
 	}, "SELECT host_pubkey, record, sig, at FROM enc_ad_records")
+}
+
+// signedAfter reports whether a is newer than b by what their host signed. When
+// they were received has to do where one of them does not tell, or both the same.
+func signedAfter(a, b store.EncAd) bool {
+	signedA, okA := signedAt(a)
+	signedB, okB := signedAt(b)
+	if okA && okB && !signedA.Equal(signedB) {
+		return signedA.After(signedB)
+	}
+	return a.At.After(b.At)
+}
+
+// signedAt is the iat of an advertisement, which was checked when it came.
+func signedAt(ad store.EncAd) (time.Time, bool) {
+	var doc struct {
+		IAT string `json:"iat"`
+	}
+	if json.Unmarshal(ad.Record, &doc) != nil {
+		return time.Time{}, false
+	}
+	at, err := wire.ParseTime(doc.IAT)
+	return at, err == nil
 }

@@ -175,7 +175,7 @@ func (c *carry) endRuns() error {
 func (c *carry) state() error {
 	mine, err := restoredPaths(c.t.reader)
 	if err != nil {
-		return err
+		return also(err, errBackup)
 	}
 	theirs, err := restoredPaths(c.from)
 	if err != nil {
@@ -212,7 +212,7 @@ func restoredPaths(r reader) (map[string]time.Time, error) {
 		return nil, err
 	}
 	if err := json.Unmarshal(value, &paths); err != nil || paths == nil {
-		return nil, fmt.Errorf("the list of restored paths cannot be read: %q", value)
+		return nil, also(fmt.Errorf("the list of restored paths cannot be read: %.100q", value), ErrDamaged)
 	}
 	return paths, nil
 }

@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -316,13 +317,14 @@ func TestCarry(t *testing.T) {
 					t.Errorf("got %q, %q, %v; want the newer of both", ad.Record, k.EncPub, errors.Join(err, err2))
 				}
 			}},
-		{name: "older lists and ads do not come over",
-			before: all(hosts, listed("beta", late, "alpha"), advertised("beta", "two", late)),
-			after:  all(listed("beta", early, "gamma"), advertised("beta", "one", early)),
+		{name: "an older list does not come over, an ad of a clock that was set back does",
+			before: all(hosts, listed("beta", late, "alpha"), advertised("beta", "one", late)),
+			after:  all(listed("beta", early, "gamma"), advertised("beta", "two", early)),
+			want:   Carried{EncAds: 1, EncAdRecords: 1},
 			check: func(t *testing.T, r store.Reader) {
 				ad, err := r.EncAd(key("beta"))
 				if _, named, err2 := r.Accepts(key("beta"), key("alpha")); !named || err2 != nil || err != nil || string(ad.Record) != "v2 two" {
-					t.Errorf("got %v, %q, %v; want the backup's own", named, ad.Record, errors.Join(err, err2))
+					t.Errorf("got %v, %q, %v; want the backup's list and the ad published last", named, ad.Record, errors.Join(err, err2))
 				}
 			}},
 		{name: "a host that enrolled and was revoked since", before: hosts, after: all(enrolAs("delta", "d", "acct"), revoke("delta", late)),
@@ -648,6 +650,150 @@ func TestE1_RollbackCarriesNothingTwice(t *testing.T) {
 		}
 		return err
 	})
+}
+
+// Between stores that did not go on from each other the signed time of an ad
+// tells which is newer, and when it was received only where none is told.
+func TestCarryAdsOfAnotherStore(t *testing.T) {
+	t.Parallel()
+	signed := func(iat time.Time, more string) string {
+		return `{"iat":"` + wire.FormatTime(iat) + `","of":"` + more + `"}`
+	}
+	ad := func(record string, at time.Time) story {
+		return func(tx store.Tx) error {
+			return tx.PutEncAd(key("beta"), store.EncAd{Record: []byte(record), Sig: "sig", At: at})
+		}
+	}
+	for _, c := range []struct {
+		name         string
+		mine, theirs string
+		mineAt, at   time.Time
+		carried      int
+	}{
+		{"signed later, received earlier", signed(early, "a"), signed(late, "b"), late, early, 1},
+		{"signed earlier, received later", signed(late, "a"), signed(early, "b"), early, late, 0},
+		{"signed at once, received later", signed(early, "a"), signed(early, "b"), early, late, 1},
+		{"no time in one, received later", "v2 one", signed(early, "b"), early, late, 1},
+		{"no time in the other, received earlier", signed(early, "a"), `{"iat":7}`, late, early, 0},
+		{"the same", signed(early, "a"), signed(early, "a"), early, late, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			copied, _ := replaced(t, all(hosts, ad(c.mine, c.mineAt)), nil)
+			s, done := renewed(t, copied, another(t, late, all(enrol("beta"), ad(c.theirs, c.at))), Renewal{})
+			want := c.mine
+			if c.carried > 0 {
+				want = c.theirs
+			}
+			looks(t, s, func(r store.Reader) error {
+				got, err := r.EncAd(key("beta"))
+				if string(got.Record) != want || done.EncAdRecords != c.carried {
+					t.Errorf("got %q, %+v; want %q", got.Record, done, want)
+				}
+				return err
+			})
+		})
+	}
+}
+
+// An error of the store that is replaced is known from one of what is made of the
+// backup, and a damaged store from one that was only not reached.
+func TestRenewTellsWhoseErrorItIs(t *testing.T) {
+	t.Parallel()
+	undecodable := func(tx store.Tx) error {
+		return tx.(*txOfTest).sql("INSERT OR REPLACE INTO state (name, value) VALUES ('restored_paths', '[1]')")
+	}
+	junk := filepath.Join(t.TempDir(), "junk")
+	if err := os.WriteFile(junk, []byte(strings.Repeat("junk", 4000)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name              string
+		before, after     story
+		change            func(copied, current *string, r *Renewal)
+		replaced, damaged bool
+	}{
+		{"junk", hosts, nil, func(_, current *string, _ *Renewal) { *current = junk }, true, true},
+		{"missing", hosts, nil, func(_, current *string, _ *Renewal) { *current += ".none" }, true, false},
+		{"a state that cannot be decoded", hosts, undecodable, nil, true, true},
+		{"the same in the backup", all(hosts, undecodable), noDenials, nil, false, true},
+		{"the backup's copy is gone", hosts, nil, func(copied, _ *string, _ *Renewal) { *copied += ".none" }, false, false},
+		{"the device of the new one", hosts, nil, func(_, _ *string, r *Renewal) {
+			r.Finish = func(Carried) ([]byte, error) { return nil, syscall.EIO }
+		}, false, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			copied, current := replaced(t, c.before, c.after)
+			r := Renewal{Epoch: "e", At: restored}
+			if c.change != nil {
+				c.change(&copied, &current, &r)
+			}
+			_, err := Renew(t.Context(), copied, current, r)
+			if err == nil || errors.Is(err, ErrReplaced) != c.replaced || Damaged(err) != c.damaged {
+				t.Errorf("got %v: of the replaced store %v, damaged %v; want %v, %v", err, errors.Is(err, ErrReplaced), Damaged(err), c.replaced, c.damaged)
+			}
+		})
+	}
+}
+
+// What SQLite itself answers counts as what it is.
+func TestDamagedAndUnwritable(t *testing.T) {
+	t.Parallel()
+	fresh := func(t *testing.T) string { return another(t, early, hosts) }
+	for _, c := range []struct {
+		name               string
+		fail               func(t *testing.T) error
+		damaged, unreached bool
+	}{
+		{"read-only", func(t *testing.T) error {
+			c, err := openConn(fresh(t), "ro", nil)
+			if err != nil {
+				return err
+			}
+			defer c.close()
+			_, err = c.exec("DELETE FROM state")
+			return plain(err, "x")
+		}, false, true},
+		{"cannot be opened", func(t *testing.T) error {
+			_, err := openConn(filepath.Join(t.TempDir(), "none", "x.db"), "rw", []string{"synchronous(full)"})
+			return err
+		}, false, true},
+		{"no permission", func(*testing.T) error { return &os.PathError{Op: "open", Path: "x", Err: syscall.EACCES} }, false, true},
+		{"the device", func(*testing.T) error { return &os.PathError{Op: "read", Path: "x", Err: syscall.EIO} }, false, true},
+		{"a page of nothing", func(t *testing.T) error {
+			path := fresh(t)
+			b := readFile(t, path)
+			for i := pageSize; i < len(b); i++ {
+				b[i] = 0x5a
+			}
+			if err := os.WriteFile(path, b, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			f, err := OpenFile(path)
+			if err == nil {
+				err = errors.Join(f.Check(t.Context()), f.Close())
+			}
+			return err
+		}, true, false},
+		{"a format that there is not", func(t *testing.T) error {
+			path := fresh(t)
+			b := readFile(t, path)
+			b[18] = 9
+			if err := os.WriteFile(path, b, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			return Fold(path)
+		}, true, false},
+		{"a stranger's error", func(*testing.T) error { return errors.New("disk I/O error: malformed") }, false, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			if err := c.fail(t); err == nil || Damaged(err) != c.damaged || Unwritable(err) != c.unreached {
+				t.Errorf("got %v: damaged %v, unwritable %v; want %v, %v", err, Damaged(err), Unwritable(err), c.damaged, c.unreached)
+			}
+		})
+	}
 }
 
 // Backups and replaced stores of any earlier schema.

@@ -38,6 +38,9 @@ var comparisons = []struct{ what, query string }{
 	{"a seq is not below the next one", `
 		SELECT hex(i.target_pubkey), i.seq FROM charged i LEFT JOIN seqs s USING (target_pubkey) WHERE s.next_seq IS NULL OR i.seq >= s.next_seq`},
 	{"an item is queued and held", `SELECT hex(target_pubkey), seq FROM items JOIN quarantine USING (target_pubkey, seq)`},
+	{"an item's dedup row has the hash of other bytes", `
+		SELECT hex(i.target_pubkey), i.seq FROM items i JOIN dedup d USING (sender_pubkey, item_id, target_pubkey)
+		WHERE d.seq = i.seq AND d.wire_hash <> i.wire_hash`},
 	{"an ack is beyond the head", `
 		SELECT hex(target_pubkey), acked_through FROM acked LEFT JOIN seqs s USING (target_pubkey)
 		WHERE acked_through > 0 AND acked_through >= coalesce(s.next_seq, 1)`},
@@ -97,13 +100,17 @@ func check(c *conn, schema int) error {
 			return fmt.Errorf("%s: %w", cmp.what, err)
 		}
 	}
-	return errors.Join(append(faults, checkLists(c))...)
+	lists, err := checkLists(c)
+	if err != nil {
+		return errors.Join(append(faults, err)...)
+	}
+	return also(errors.Join(append(faults, lists...)...), ErrDamaged)
 }
 
 // checkLists compares sender_lists with listed_senders, row by row: there may be
 // millions. When every entry of a list is indexed and the index has no more rows
 // than that, it has no others.
-func checkLists(c *conn) error {
+func checkLists(c *conn) (faults []error, err error) {
 	var entries, missing, rows int64
 	if err := c.query(func(r row) error {
 		target := r.key(0)
@@ -118,17 +125,16 @@ func checkLists(c *conn) error {
 		}
 		return nil
 	}, "SELECT target_pubkey, senders FROM sender_lists"); err != nil {
-		return err
+		return nil, err
 	}
 	if _, err := c.one(func(r row) { rows = r.int(0) }, "SELECT count(*) FROM listed_senders"); err != nil {
-		return err
+		return nil, err
 	}
-	var faults []error
 	if missing > 0 {
 		faults = append(faults, fmt.Errorf("%d entries of sender lists are not indexed", missing))
 	}
 	if extra := rows - (entries - missing); extra > 0 {
 		faults = append(faults, fmt.Errorf("%d listed senders are in no list", extra))
 	}
-	return errors.Join(faults...)
+	return faults, nil
 }

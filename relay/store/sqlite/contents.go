@@ -26,6 +26,9 @@ type Contents struct {
 	// where they were read; BadWire says which the first one is.
 	BadWires int64
 	BadWire  string
+	// BadTimes counts the times out of range; BadTime is the part of the first one.
+	BadTimes int64
+	BadTime  string
 }
 
 // Part is the rows of one kind, in the order of their keys.
@@ -65,21 +68,22 @@ var parts = []struct {
 	columns, from string
 	order         string
 	keys          []int
+	times         []int // columns
 	since         int
 	wires         bool
 }{
-	{PartItems, itemColumns, "items", "target_pubkey, seq", []int{0, 4}, 1, true},
-	{PartHeld, itemColumns + ", held_at, actor, reason", "quarantine", "target_pubkey, seq", []int{0, 4}, 2, true},
+	{PartItems, itemColumns, "items", "target_pubkey, seq", []int{0, 4}, []int{8, 9}, 1, true},
+	{PartHeld, itemColumns + ", held_at, actor, reason", "quarantine", "target_pubkey, seq", []int{0, 4}, []int{8, 9, 10}, 2, true},
 	{PartDedup, "sender_pubkey, item_id, target_pubkey, wire_hash, seq, accepted_at", "dedup",
-		"sender_pubkey, item_id, target_pubkey", []int{0, 2}, 1, false},
-	{PartEnrolments, "host_pubkey, host_name, owner_fp, account, org, authorized_by, enrolled_at, revoked_at", "enrolments", "host_pubkey", []int{0}, 1, false},
-	{PartDenials, "host_fp, client_id, reason, source, added_at, until", "deny", "id", nil, 1, false},
-	{PartSenderLists, "target_pubkey, senders, iat, record, sig", "sender_lists", "target_pubkey", []int{0}, 1, false},
-	{PartEncKeys, "host_pubkey, host_name, enc_pub, sig, at", "enc_ads", "host_pubkey", []int{0}, 1, false},
-	{PartEncAds, "host_pubkey, record, sig, at", "enc_ad_records", "host_pubkey", []int{0}, 1, false},
-	{PartHeads, "target_pubkey, next_seq", "seqs", "target_pubkey", []int{0}, 1, false},
-	{PartAcks, "target_pubkey, acked_through", "acked", "target_pubkey", []int{0}, 1, false},
-	{PartRotations, "old_pubkey, new_pubkey, host_name, record, at", "rotations", "old_pubkey", []int{0, 1}, 1, false},
+		"sender_pubkey, item_id, target_pubkey", []int{0, 2}, []int{5}, 1, false},
+	{PartEnrolments, "host_pubkey, host_name, owner_fp, account, org, authorized_by, enrolled_at, revoked_at", "enrolments", "host_pubkey", []int{0}, []int{6, 7}, 1, false},
+	{PartDenials, "host_fp, client_id, reason, source, added_at, until", "deny", "id", nil, []int{4, 5}, 1, false},
+	{PartSenderLists, "target_pubkey, senders, iat, record, sig", "sender_lists", "target_pubkey", []int{0}, nil, 1, false}, // a host dates it as it likes
+	{PartEncKeys, "host_pubkey, host_name, enc_pub, sig, at", "enc_ads", "host_pubkey", []int{0}, []int{4}, 1, false},
+	{PartEncAds, "host_pubkey, record, sig, at", "enc_ad_records", "host_pubkey", []int{0}, []int{3}, 1, false},
+	{PartHeads, "target_pubkey, next_seq", "seqs", "target_pubkey", []int{0}, nil, 1, false},
+	{PartAcks, "target_pubkey, acked_through", "acked", "target_pubkey", []int{0}, nil, 1, false},
+	{PartRotations, "old_pubkey, new_pubkey, host_name, record, at", "rotations", "old_pubkey", []int{0, 1}, []int{4}, 1, false},
 }
 
 // Contents reads the file in full.
@@ -133,6 +137,7 @@ func contents(ctx context.Context, c *conn, schema int, l Look) (Contents, error
 				r = r[:len(r)-1]
 			}
 			out.note(p.name, r)
+			out.lookAtTimes(p.name, r, p.times)
 			sum.add(r)
 			return nil
 		}, "SELECT "+columns+" FROM "+p.from+" ORDER BY "+p.order)
@@ -152,6 +157,51 @@ func (c *Contents) lookAtWire(r row) {
 	if c.BadWires++; c.BadWires == 1 {
 		c.BadWire = fmt.Sprintf("seq %d for %s", r.int(1), r.key(0).Fingerprint())
 	}
+}
+
+// lastTime is the last millisecond of the year 9999: no record can name a later one.
+const lastTime = 253402300799999
+
+// TimeInRange reports whether so many milliseconds are a time of ours.
+func TimeInRange(ms int64) bool { return 0 <= ms && ms <= lastTime }
+
+func (c *Contents) lookAtTimes(part string, r row, columns []int) {
+	for _, i := range columns {
+		if r[i] == nil || TimeInRange(r.int(i)) {
+			continue
+		}
+		if c.BadTimes++; c.BadTimes == 1 {
+			c.BadTime = part
+		}
+	}
+}
+
+// BadTimes counts the times out of range in what Contents leaves out: the log and
+// the runs. table is one that has some.
+func (f *File) BadTimes(ctx context.Context) (n int64, table string, err error) {
+	f.c.failed = nil
+	err = f.c.during(ctx, func() error {
+		for _, look := range []struct {
+			table, bad string
+			since      int
+		}{
+			{"ops", "at NOT BETWEEN 0 AND ?1", 1},
+			{"job_runs", "started_at NOT BETWEEN 0 AND ?1 OR finished_at NOT BETWEEN 0 AND ?1", 2},
+		} {
+			if f.info.Schema < look.since {
+				continue
+			}
+			if _, err := f.c.one(func(r row) {
+				if r.int(0) > 0 {
+					n, table = n+r.int(0), look.table
+				}
+			}, "SELECT count(*) FROM "+look.table+" WHERE "+look.bad, int64(lastTime)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return n, table, plain(err, f.path)
 }
 
 // note takes from a row what is told besides its part.

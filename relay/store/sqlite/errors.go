@@ -23,6 +23,23 @@ var (
 	ErrBusy        = errors.New("another program holds it open for writing")
 )
 
+// tagged is an error that is also another one, which its text does not tell.
+type tagged struct {
+	error
+	also error
+}
+
+func (t *tagged) Unwrap() error        { return t.error }
+func (t *tagged) Is(target error) bool { return target == t.also }
+
+// also tags an error; nil stays nil.
+func also(err, other error) error {
+	if err == nil {
+		return nil
+	}
+	return &tagged{err, other}
+}
+
 // code is the primary result code of a driver error, or 0.
 func code(err error) int {
 	var e *driverpkg.Error

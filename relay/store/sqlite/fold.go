@@ -3,18 +3,25 @@ package sqlite
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/agentmbx/agentmbx/relay/store"
+	sqlite3 "modernc.org/sqlite/lib"
 )
 
 // Fold makes the database at path, which no process has open, one finished file:
 // what its log or journal holds goes into it, and nothing stands beside it.
-// A crash leaves the same store, folded or not.
+// A crash leaves the same store, folded or not, and so does an error that is
+// Unwritable.
 func Fold(path string) (err error) {
 	if err := refuseForeign(path); err != nil {
+		return err
+	}
+	if err := refuseFormat(path); err != nil {
 		return err
 	}
 	c, err := openConn(path, "rw", []string{"synchronous(full)", "busy_timeout(5000)", "trusted_schema(off)"})
@@ -35,10 +42,56 @@ func Fold(path string) (err error) {
 		return err
 	}
 	if mode != "delete" {
-		return fmt.Errorf("the log could not be folded into the database: its mode is %q", mode)
+		return fmt.Errorf("%w: its mode is %q", errNotFolded, mode)
 	}
 	return nil
 }
+
+var errNotFolded = errors.New("the log could not be folded into the database")
+
+// refuseFormat refuses a database whose header asks for another SQLite than there
+// is, which opens as if its file could not be written.
+func refuseFormat(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	var h [20]byte
+	if _, err := f.ReadAt(h[:], 0); err == nil && (h[18] > 2 || h[19] > 2) {
+		return fmt.Errorf("%s: %w: its header names a format that there is not", path, ErrDamaged)
+	}
+	return nil // what is too short for a header, others refuse
+}
+
+// Damaged reports whether err shows that what a file holds is at fault: it is
+// damaged, or no store of ours. An error of the device, of an owner or of room
+// tells nothing of that.
+func Damaged(err error) bool {
+	switch code(err) {
+	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
+		return true
+	}
+	return errors.Is(err, ErrDamaged) || errors.Is(err, ErrNotAStore)
+}
+
+// Unwritable reports whether err is one of reaching a file, and not of what it
+// holds: a device that fails or is full, a file or a folder of somebody else.
+func Unwritable(err error) bool {
+	switch code(err) {
+	case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL:
+		return true
+	}
+	for _, e := range []error{fs.ErrPermission, syscall.EROFS, syscall.EIO, syscall.ENOSPC, syscall.EDQUOT, store.ErrFull, errNotFolded} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// Whose tells the mode and the owner of a file that cannot be opened, and who asks.
+func Whose(path string) string { return whose(path) }
 
 // RestoredPaths are the paths that MBX_RELAY_RESTORE_FROM restored into the
 // store in dir, and when. The caller holds the store's lock, and nobody has the

@@ -204,6 +204,25 @@ func emptyFolder(dir string) error {
 	return nil
 }
 
+// ErrCutOff: something that makes a store here was cut off before there was one.
+var ErrCutOff = errors.New("it was cut off")
+
+// CutImport refuses a folder where an import was cut off: a new, empty store in
+// its place would serve under its address.
+func CutImport(dir string) error {
+	exists, err := Exists(dir)
+	if err != nil || exists {
+		return err
+	}
+	path := filepath.Join(dir, importPartial)
+	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	return fmt.Errorf("an import into %s: %w: run agentmbx relay import again, or remove %s to begin with an empty store", dir, ErrCutOff, path)
+}
+
 // sweepImport removes what an import that was cut off left. The store's lock is
 // held.
 func sweepImport(dir string) error {

@@ -73,7 +73,7 @@ func (e *LockedError) Error() string {
 	case e.Holder.PID == 0:
 		next = "find it with `fuser " + e.Path + "` and stop it"
 	}
-	return fmt.Sprintf("%s is held by %s: %s, then start again", e.Path, e.Holder, next)
+	return fmt.Sprintf("%s is held by %s: %s, then try again", e.Path, e.Holder, next)
 }
 
 // A Lock is the right to write to one store. The operating system keeps it
@@ -210,7 +210,7 @@ func checkLockFile(path string) error {
 		return fmt.Errorf("look at the store's lock: %w", err)
 	}
 	if !fi.Mode().IsRegular() {
-		return fmt.Errorf("%s is not a regular file: remove it and start again", path)
+		return fmt.Errorf("%s is not a regular file: remove it and try again", path)
 	}
 	return nil
 }

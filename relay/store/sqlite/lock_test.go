@@ -121,7 +121,7 @@ func TestLockTimesOut(t *testing.T) {
 		if !errors.As(err, &locked) {
 			t.Fatalf("after %v: got %v; want a *LockedError", wait, err)
 		}
-		for _, part := range []string{filepath.Join(dir, lockName), "pid " + strconv.Itoa(pid), host, "dep-1", "start again"} {
+		for _, part := range []string{filepath.Join(dir, lockName), "pid " + strconv.Itoa(pid), host, "dep-1", "try again"} {
 			if !strings.Contains(err.Error(), part) {
 				t.Errorf("after %v: got %q; want %q in it", wait, err, part)
 			}
@@ -277,11 +277,11 @@ func TestLockedErrorSaysWhatToDo(t *testing.T) {
 		want string
 	}{
 		{"a process", Holder{PID: 7, Host: "box", Since: since},
-			"/s/relay.lock is held by pid 7 on host box, since 2026-10-02T12:00:00Z: stop that process, then start again"},
+			"/s/relay.lock is held by pid 7 on host box, since 2026-10-02T12:00:00Z: stop that process, then try again"},
 		{"a deployment", Holder{PID: 7, Host: "box", DeploymentID: "d1", Since: since},
-			"/s/relay.lock is held by pid 7 on host box, deployment d1, since 2026-10-02T12:00:00Z: wait for that deployment to end, or remove it, then start again"},
+			"/s/relay.lock is held by pid 7 on host box, deployment d1, since 2026-10-02T12:00:00Z: wait for that deployment to end, or remove it, then try again"},
 		{"nobody known", Holder{},
-			"/s/relay.lock is held by another process, which left no name: find it with `fuser /s/relay.lock` and stop it, then start again"},
+			"/s/relay.lock is held by another process, which left no name: find it with `fuser /s/relay.lock` and stop it, then try again"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -135,7 +135,10 @@ func Open(ctx context.Context, o Options) (_ *Store, err error) {
 
 func (s *Store) open(o Options) error {
 	s.space.beforeOpen()
-	if err := sweepImport(s.dir); err != nil { // it only takes up room
+	if err := CutImport(s.dir); err != nil {
+		return err
+	}
+	if err := sweepImport(s.dir); err != nil { // beside a store it only takes up room
 		s.log.Warn("what an import that was cut off left stays", "err", err)
 	}
 	isNew, err := s.create(o)
