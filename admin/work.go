@@ -202,8 +202,12 @@ func (l *Local) rehearse(ctx context.Context, t *jobs.Task, a DrillArgs) (string
 	if err != nil {
 		return "", err
 	}
+	var taken time.Time
+	if source == drill.FromFresh || source == drill.FromNone {
+		taken = t.Started
+	}
 	r, err := drill.Run(ctx, drill.Options{
-		File: file, Source: source, Scratch: l.o.Backups.Dir, Key: l.o.Key, Limits: l.o.Relay.Limits(), Identities: ids,
+		File: file, Source: source, TakenAt: taken, Scratch: l.o.Backups.Dir, Key: l.o.Key, Limits: l.o.Relay.Limits(), Identities: ids,
 		Version: l.o.Version, Log: l.o.Backups.Log, Now: l.o.Now, Progress: t.Progress,
 	})
 	if err := errors.Join(err, done()); err != nil {

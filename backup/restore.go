@@ -60,7 +60,7 @@ type RestoreReceipt struct {
 	Version       string         `json:"version"` // of agentmbx
 	Source        string         `json:"source"`  // the file
 	SHA256        string         `json:"sha256"`
-	TakenAt       time.Time      `json:"taken_at"` // the newest sign of life in the backup
+	TakenAt       time.Time      `json:"taken_at"` // see Report.TakenAt
 	AgeSeconds    int64          `json:"age_seconds"`
 	From          string         `json:"from"`         // the epoch of the store that was replaced; "" if there was none
 	BackupEpoch   string         `json:"backup_epoch"` // the one in the backup
@@ -196,8 +196,8 @@ func (w *restoring) prepare(ctx context.Context) (err error) {
 	if y := in.Heartbeat.Year(); y < 0 || y > 9999 { // no receipt could tell it
 		return fmt.Errorf("%s: %w: its last sign of life is dated in the year %d; try another: agentmbx relay backups", w.File, ErrBad, y)
 	}
-	w.r.SHA256, w.r.BackupEpoch, w.r.TakenAt = w.report.SHA256, in.Epoch, in.Heartbeat
-	w.r.AgeSeconds = int64(w.at.Sub(in.Heartbeat) / time.Second)
+	w.r.SHA256, w.r.BackupEpoch, w.r.TakenAt = w.report.SHA256, in.Epoch, w.report.TakenAt()
+	w.r.AgeSeconds = int64(w.at.Sub(w.r.TakenAt) / time.Second)
 	if ahead := in.Heartbeat.Sub(w.at); ahead > wire.MaxAhead {
 		w.warn("the backup is dated in the future: its last sign of life is %s ahead of this clock; one of the two is or was wrong", ahead.Round(time.Second))
 	}

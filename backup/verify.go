@@ -74,6 +74,15 @@ type Report struct {
 	Receipt   *Receipt         `json:"receipt,omitempty"` // the one beside it
 }
 
+// TakenAt is when the backup was taken, as its receipt says, or else the last sign
+// of life in it: a store that no relay served for days has an old one.
+func (r Report) TakenAt() time.Time {
+	if r.Receipt != nil && r.Receipt.At.After(r.Info.Heartbeat) {
+		return r.Receipt.At
+	}
+	return r.Info.Heartbeat
+}
+
 // Fault is the first check that failed, in words; "" for a good file.
 func (r Report) Fault() string {
 	for _, c := range r.Checks {

@@ -493,3 +493,24 @@ func FuzzReceipt(f *testing.F) {
 		}
 	})
 }
+
+// A store that no relay served for days has an old heartbeat, and its backup is of
+// today all the same.
+func TestTakenAt(t *testing.T) {
+	beat := day0
+	for _, tt := range []struct {
+		name    string
+		receipt *Receipt
+		want    time.Time
+	}{
+		{"no receipt", nil, beat},
+		{"taken later", &Receipt{At: beat.Add(72 * time.Hour)}, beat.Add(72 * time.Hour)},
+		{"by a clock that was behind", &Receipt{At: beat.Add(-time.Hour)}, beat},
+	} {
+		r := Report{Receipt: tt.receipt}
+		r.Info.Heartbeat = beat
+		if got := r.TakenAt(); !got.Equal(tt.want) {
+			t.Errorf("%s: got %v; want %v", tt.name, got, tt.want)
+		}
+	}
+}

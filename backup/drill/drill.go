@@ -32,9 +32,10 @@ import (
 
 // Options say what is drilled.
 type Options struct {
-	File       string // the backup, absolute
-	Source     string // what File is: FromFile (also ""), FromBackup or FromFresh
-	Scratch    string // a folder of ours to make the scratch folder in
+	File       string    // the backup, absolute
+	Source     string    // what File is: FromFile (also ""), FromBackup or FromFresh
+	TakenAt    time.Time // of a copy without a receipt; zero: what the file says
+	Scratch    string    // a folder of ours to make the scratch folder in
 	Key        wire.PrivateKey
 	Limits     relay.Limits
 	Identities []age.Identity
@@ -57,7 +58,7 @@ type Receipt struct {
 	SHA256  string         `json:"sha256"`
 	Source  string         `json:"source"`
 	Passed  bool           `json:"passed"`
-	TakenAt time.Time      `json:"taken_at,omitzero"` // the newest sign of life in the backup
+	TakenAt time.Time      `json:"taken_at,omitzero"` // see backup.Report.TakenAt
 	RPO     float64        `json:"rpo_seconds"`       // the age of the backup: what of the mail would have to come back from its senders
 	RTO     float64        `json:"rto_seconds"`       // from the beginning until the scratch relay answered
 	Took    float64        `json:"took_seconds"`

@@ -62,7 +62,10 @@ func (d *drill) restore(ctx context.Context) (err error) {
 	}
 	d.r.TakenAt = d.restored.TakenAt
 	if d.r.TakenAt.IsZero() {
-		d.r.TakenAt = d.report.Info.Heartbeat
+		d.r.TakenAt = d.report.TakenAt()
+	}
+	if !d.Options.TakenAt.IsZero() {
+		d.r.TakenAt = d.Options.TakenAt
 	}
 	age := d.r.At.Sub(d.r.TakenAt)
 	d.r.RPO = max(age, 0).Seconds()
