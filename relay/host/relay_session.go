@@ -222,6 +222,10 @@ func (h *Host) timeTravel(ctx context.Context, url, epoch, rewind string) error 
 		if r.epoch == "" {
 			return nil // the first time
 		}
+		// It may not know of rotations any more, and would serve the old keys again.
+		if _, err := t.exec("UPDATE rotations SET relay = '' WHERE relay = ?", url); err != nil {
+			return err
+		}
 		n, err := repush(t, url, epoch, rewind != "")
 		if err != nil {
 			return err

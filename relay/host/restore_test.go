@@ -349,3 +349,32 @@ func TestRecoveryStory(t *testing.T) {
 	}
 	beta.once(t, "when all has come to rest", "before")
 }
+
+// A store that was lost together with a rotation learns it again from the host:
+// the old key does not stay enrolled, and its queue follows.
+func TestRotationIsToldAgainAfterALostStore(t *testing.T) {
+	w := newWorld(t)
+	alpha, beta := w.host("alpha"), w.host("beta")
+	pair(alpha, beta, false)
+	beta.tick()
+	alpha.sendByRelay(beta, "before")
+	b := w.relay.backup("")
+	old := beta.Key()
+	must(beta.RotateKey(context.Background()))
+	must(beta.RotateKey(context.Background())) // twice: the second follows the first
+	beta.intoSession()
+	same(t, "the old key", w.relay.live(old), false)
+
+	w.relay.stop()
+	noError(t, os.Remove(filepath.Join(w.relay.dir, sqlite.FileName)))
+	w.relay.restoreFile(b.File)
+	w.relay.start()
+	same(t, "the old key in the restored store", w.relay.live(old), true)
+	beta.tick()
+	same(t, "the old key", w.relay.live(old), false)
+	same(t, "the new key", w.relay.live(beta.Key()), true)
+	beta.tick()
+	beta.once(t, "after the restore", "before")
+	same(t, "queue", w.relay.queued(beta), 0)
+	same(t, "rotations refused", beta.audited("relay.rotation_refused"), 0)
+}
