@@ -86,6 +86,25 @@ func (r *testRelay) adRecord(h *testHost) string {
 	return string(ad.Record)
 }
 
+// holdLast takes the last item that waits for a host out of its queue.
+func (r *testRelay) holdLast(h *testHost) {
+	r.w.t.Helper()
+	var seq int64
+	noError(r.w.t, r.store.View(context.Background(), func(v store.Reader) error {
+		return v.Page(h.Key(), 0, 100, func(it store.Item) bool { seq = it.Seq; return true })
+	}))
+	r.change(func(tx store.Tx) error { return tx.Hold(h.Key(), seq, r.w.clock(), "operator", "it looks odd") })
+}
+
+// aside lists what is held.
+func (r *testRelay) aside() (list []store.HeldItem) {
+	r.w.t.Helper()
+	noError(r.w.t, r.store.View(context.Background(), func(v store.Reader) error {
+		return v.Held(func(it store.HeldItem) bool { list = append(list, it); return true })
+	}))
+	return list
+}
+
 // intoSession has a host make its affairs with the relay current, and no more:
 // the relay refuses it its mail.
 func (h *testHost) intoSession() {
@@ -288,66 +307,90 @@ func TestG19_RestoreAndEncAds(t *testing.T) {
 
 // The whole story of a relay's bad day: what was taken away stays taken away,
 // what moved has moved, what was put aside is still aside, and every message
-// comes once.
+// comes once; and all of that again when the restore is taken back.
 func TestRecoveryStory(t *testing.T) {
 	w := newWorld(t)
-	alpha, beta, gamma := w.host("alpha"), w.host("beta"), w.host("gamma")
+	alpha, beta, gamma, delta := w.host("alpha"), w.host("beta"), w.host("gamma"), w.host("delta")
 	pair(alpha, beta, false)
 	pair(alpha, gamma, false)
 	for _, h := range []*testHost{alpha, beta, gamma} {
 		h.tick()
 	}
-	alpha.sendByRelay(beta, "before")
+	alpha.sendByRelay(beta, "delivered before")
+	beta.receiveSilently()
+	alpha.sendByRelay(beta, "queued in the backup")
 	alpha.sendByRelay(beta, "to be held")
 	b := w.relay.backup("")
 
-	// After the backup: an item is held, beta rotates, gamma is revoked, mail goes on.
+	// After the backup: an item is held, mail goes on, beta takes a new key, a
+	// longer list and another advertisement, gamma is revoked.
 	w.pass(time.Minute)
-	var held int64
-	noError(t, w.relay.store.View(context.Background(), func(v store.Reader) error {
-		return v.Page(beta.Key(), 0, 10, func(it store.Item) bool { held = it.Seq; return true })
-	}))
-	w.relay.change(func(tx store.Tx) error { return tx.Hold(beta.Key(), held, w.clock(), "operator", "looks odd") })
+	w.relay.holdLast(beta)
+	alpha.sendByRelay(beta, "delivered after")
+	same(t, "received", beta.receiveSilently().Received, 2)
+	alpha.sendByRelay(beta, "queued after")
 	old := beta.Key()
 	must(beta.RotateKey(context.Background()))
-	beta.intoSession() // tells the relay
+	pair(beta, delta, false)
+	beta.intoSession() // tells the relay of the key and the list
 	results, err := alpha.Rotate(context.Background(), beta.records())
 	noError(t, err)
 	sameList(t, "the LAN record", results, "rotated")
-	same(t, "the old key", w.relay.live(old), false)
+	first, key := w.relay.adRecord(beta), beta.Key()
+	w.relay.sql("DELETE FROM enc_ad_records WHERE host_pubkey = x'" + hexOf(key[:]) + "'")
+	w.pass(time.Second)
+	beta.intoSession()
+	second := w.relay.adRecord(beta)
+	if first == "" || second == "" || first == second {
+		t.Fatalf("got ads %q and %q; want two", first, second)
+	}
 	w.relay.revoke(gamma)
 
+	stands := func(when string) {
+		t.Helper()
+		same(t, when+": the old key", w.relay.live(old), false)
+		same(t, when+": the new key", w.relay.live(beta.Key()), true)
+		same(t, when+": gamma", w.relay.live(gamma.Key()), false)
+		same(t, when+": gamma's pass", gamma.relayOnly().State, relayEnrolFailed)
+		if _, named := w.relay.accepts(beta, delta); !named {
+			t.Errorf("%s: delta is not in beta's list", when)
+		}
+		same(t, when+": beta's ad", w.relay.adRecord(beta), second)
+		aside := w.relay.aside()
+		if len(aside) != 1 || aside[0].Target != beta.Key() || aside[0].Actor != "operator" {
+			t.Errorf("%s: got %v held; want the one item, for beta's new key", when, aside)
+		}
+	}
 	w.relay.stop()
 	r := w.relay.restoreFile(b.File)
-	want := sqlite.Carried{Rotations: 1, Revocations: 1, Held: 1}
-	same(t, "rotations", r.Carried.Rotations, want.Rotations)
-	same(t, "revocations", r.Carried.Revocations, want.Revocations)
-	same(t, "held", r.Carried.Held, want.Held)
+	same(t, "rotations", r.Carried.Rotations, 1)
+	same(t, "revocations", r.Carried.Revocations, 1)
+	same(t, "held", r.Carried.Held, 1)
+	same(t, "lists", r.Carried.SenderLists, 1)
+	same(t, "ads", r.Carried.EncAdRecords, 1)
 	w.relay.start()
-
-	same(t, "the old key", w.relay.live(old), false)
-	same(t, "the new key", w.relay.live(beta.Key()), true)
-	same(t, "gamma", w.relay.live(gamma.Key()), false)
-	var aside []string
-	noError(t, w.relay.store.View(context.Background(), func(v store.Reader) error {
-		return v.Held(func(h store.HeldItem) bool {
-			if h.Target != beta.Key() || h.Actor != "operator" {
-				t.Errorf("got %s held by %q for %s; want it for beta's new key", h.ID, h.Actor, h.Target)
-			}
-			aside = append(aside, h.ID)
-			return true
-		})
-	}))
-	same(t, "held items", len(aside), 1)
-
-	beta.tick()
-	beta.tick()
-	beta.once(t, "after the restore", "before")
+	stands("restored")
 	for range 3 {
 		alpha.tick()
 		beta.tick()
 	}
-	beta.once(t, "when all has come to rest", "before")
+	all := []string{"delivered before", "queued in the backup", "delivered after", "queued after"}
+	beta.once(t, "restored", all...)
+	same(t, "queue", w.relay.queued(beta), 1) // the held one is charged to it
+	stands("at rest")
+
+	w.relay.stop()
+	w.relay.restoreFile(r.Rollback)
+	w.relay.start()
+	stands("rolled back")
+	alpha.send(beta, "after the rollback")
+	alpha.lanFailedTwice()
+	for range 3 {
+		alpha.tick()
+		beta.tick()
+	}
+	beta.once(t, "rolled back", append(all, "after the rollback")...)
+	stands("at rest again")
 }
 
 // A store that was lost together with a rotation learns it again from the host:
