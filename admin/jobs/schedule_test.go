@@ -156,7 +156,6 @@ func TestAManualRunCounts(t *testing.T) {
 
 func TestClockJumps(t *testing.T) {
 	t.Parallel()
-	type jumped struct{ by time.Duration }
 	prepare := func(t *testing.T) (*rig, *worker, *[]time.Duration) {
 		w, seen := &worker{}, &[]time.Duration{}
 		w.r = newRigWith(t, Options{
