@@ -3,12 +3,10 @@ package admin
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
-
-	"filippo.io/age"
 
 	"github.com/agentmbx/agentmbx/admin/jobs"
 	"github.com/agentmbx/agentmbx/backup"
@@ -31,8 +29,8 @@ type Options struct {
 	Backups *backup.Folder
 	// Key is the relay's private key, for drills; zero where it is not known.
 	Key wire.PrivateKey
-	// Identities open encrypted backups for the drill that nobody asked for.
-	Identities []age.Identity
+	// IdentityFile opens encrypted backups for the drill that nobody asked for.
+	IdentityFile string
 	// BackupSchedule and DrillSchedule are in cron's five fields, UTC; "" for none.
 	BackupSchedule, DrillSchedule string
 	Version                       string
@@ -44,7 +42,7 @@ type Options struct {
 type Local struct {
 	o      Options
 	jobs   *jobs.Runner
-	folder sync.Mutex // of the backups: held by who adds to it or takes from it
+	folder chan struct{} // holds a token while somebody adds to the folder of the backups or takes from it
 }
 
 var _ Service = (*Local)(nil)
@@ -138,16 +136,27 @@ func (l *Local) PruneBackups(ctx context.Context, dryRun bool, a Action) ([]back
 	if err := a.check(); err != nil {
 		return nil, err
 	}
-	if !l.folder.TryLock() {
+	select {
+	case l.folder <- struct{}{}:
+	default:
 		return nil, fmt.Errorf("%w: a backup is being taken, and older ones are pruned after it", ErrRefused)
 	}
-	defer l.folder.Unlock()
+	defer l.leave()
 	done, err := l.o.Backups.Prune(ctx)
-	if err != nil {
-		return done, err
-	}
-	return done, l.logPrune(ctx, done, a)
+	return done, errors.Join(err, l.logPrune(ctx, done, a))
 }
+
+// enter waits for the folder of the backups, which may lie on a device that hangs.
+func (l *Local) enter(ctx context.Context) error {
+	select {
+	case l.folder <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("another backup has been at work all the time: %w", ctx.Err())
+	}
+}
+
+func (l *Local) leave() { <-l.folder }
 
 // logPrune writes to the log what a prune removed; one that removed nothing is
 // no news.
@@ -172,6 +181,9 @@ func (l *Local) log(ctx context.Context, op string, receipt any) error {
 	if err != nil {
 		return err
 	}
+	// What was done was done, whoever has stopped to wait for it.
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer stop()
 	at := l.o.Now().UTC()
 	return l.o.Store.Update(ctx, func(tx store.Tx) error { return tx.AppendLog(at, op, b) })
 }

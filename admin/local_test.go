@@ -202,11 +202,13 @@ func TestOverdueBackup(t *testing.T) {
 		want     string
 	}{
 		{"none yet", "17 3 * * *", false, 25 * time.Hour, ""},
-		{"none for long", "17 3 * * *", false, 27 * time.Hour, "the last good backup was 27h0m0s ago"},
+		{"none for long", "17 3 * * *", false, 27 * time.Hour, "there was no good backup yet, and the store is 27h0m0s old"},
 		{"a day old", "17 3 * * *", true, 25 * time.Hour, ""},
 		{"over a day old", "17 3 * * *", true, 27 * time.Hour, "the last good backup was 27h0m0s ago"},
-		{"a week's schedule", "17 3 * * 1", true, 150 * time.Hour, ""},
-		{"over a week's schedule", "17 3 * * 1", true, 171 * time.Hour, "the last good backup was 171h0m0s ago"},
+		{"a weekend in a schedule of five days", "17 3 * * 1-5", true, 60 * time.Hour, ""}, // from Friday noon
+		{"two days of a week, the second missed", "0 3 * * 6,0", true, 41*time.Hour + time.Minute, "the last good backup was 41h0m0s ago"},
+		{"a week's schedule", "17 3 * * 1", true, 60 * time.Hour, ""},
+		{"over a week's schedule", "17 3 * * 1", true, 72 * time.Hour, "the last good backup was 72h0m0s ago"},
 		{"never by itself", "", true, 1000 * time.Hour, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -3,6 +3,7 @@ package admin
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/agentmbx/agentmbx/admin/jobs"
@@ -29,9 +30,12 @@ func (s Status) Job(name string) *jobs.State {
 	return nil
 }
 
-// overdueAfter is how much older than its period the last success of a job may
-// be: a daily backup is overdue after 26 hours.
-const overdueAfter = 2 * time.Hour
+// A job is overdue overdueAfter after the time at which its next success was due,
+// and never before its last one is overdueAge old: a daily backup after 26 hours.
+const (
+	overdueAfter = 2 * time.Hour
+	overdueAge   = 26 * time.Hour
+)
 
 // Status answers from counters, from the last rows of each job, and from the
 // receipts in the folder of the backups.
@@ -74,13 +78,20 @@ func (l *Local) jobProblems(s Status, created time.Time) (list []string) {
 			list = append(list, fmt.Sprintf("the last %s failed: %s", j.Name, j.Last.Detail))
 		}
 	}
+	if b := s.Job(JobBackup); b != nil && b.LastOK != nil && strings.Contains(b.LastOK.Detail, troubled) {
+		list = append(list, "the last backup: "+b.LastOK.Detail)
+	}
 	if b := s.Job(JobBackup); b != nil && b.LastOK != nil && s.Backup == nil {
 		list = append(list, fmt.Sprintf("no verified backup stands in %s any more; run: agentmbx relay backup", l.o.Backups.Dir))
 	}
 	for _, name := range []string{JobBackup, JobDrill} {
 		if j := s.Job(name); j != nil {
 			if age, over := l.overdue(*j, created); over {
-				list = append(list, fmt.Sprintf("the last good %s was %s ago; run: agentmbx relay %s", name, age.Round(time.Hour), name))
+				what := fmt.Sprintf("the last good %s was %s ago", name, age.Round(time.Hour))
+				if j.LastOK == nil {
+					what = fmt.Sprintf("there was no good %s yet, and the store is %s old", name, age.Round(time.Hour))
+				}
+				list = append(list, fmt.Sprintf("%s; run: agentmbx relay %s", what, name))
 			}
 		}
 	}
@@ -98,7 +109,7 @@ func (l *Local) overdue(j jobs.State, created time.Time) (age time.Duration, ove
 		since = j.LastOK.StartedAt
 	}
 	age = now.Sub(since)
-	return age, age > jobs.Period(j.Schedule, now)+overdueAfter
+	return age, age > overdueAge && now.After(jobs.NextAfter(j.Schedule, since).Add(overdueAfter))
 }
 
 // Problems says what of the periodic work is wrong, in words fit for anyone: no

@@ -37,7 +37,7 @@ func NewLocal(o Options) (*Local, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	l := &Local{o: o}
+	l := &Local{o: o, folder: make(chan struct{}, 1)}
 	var err error
 	l.jobs, err = jobs.New(jobs.Options{
 		Store: o.Store, Code: Kind, Now: o.Now, Since: o.Since, Log: o.Backups.Log,
@@ -108,46 +108,53 @@ func (l *Local) backupFile(ctx context.Context, t *jobs.Task) (string, error) {
 	if !filepath.IsAbs(a.File) {
 		return "", fmt.Errorf("%w: file: want an absolute path", ErrBadRequest)
 	}
-	l.folder.Lock()
-	defer l.folder.Unlock()
-	r, detail, err := l.create(ctx, a.File, t)
-	if err == nil {
-		detail = fmt.Sprintf("%s: %s", r.File, detail)
+	if err := l.enter(ctx); err != nil {
+		return "", err
 	}
-	return detail, err
+	defer l.leave()
+	r, detail, err := l.create(ctx, a.File, t)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%s: %s", r.File, detail), nil
 }
 
-// create takes a backup and logs its receipt.
+// troubled stands in the detail of a backup that is good, before what went wrong
+// after it.
+const troubled = "; WARNING: "
+
+// create takes a backup and logs its receipt. From then on nothing that fails makes
+// it a failed one: it would be taken again and again.
 func (l *Local) create(ctx context.Context, file string, t *jobs.Task) (r backup.Receipt, detail string, err error) {
 	if r, err = l.o.Backups.Create(ctx, l.o.Store, file, t.Progress); err != nil {
 		return r, "", err
 	}
 	t.Result = r
+	detail = fmt.Sprintf("%d items, %d hosts, %d bytes", r.Items, r.Enrolments, r.Bytes)
 	if err := l.log(ctx, "backup", r); err != nil {
-		return r, "", fmt.Errorf("%s is there and good, but the log could not be written: %w", r.File, err)
+		detail += troubled + "the relay log does not have it: " + err.Error()
 	}
-	return r, fmt.Sprintf("%d items, %d hosts, %d bytes", r.Items, r.Enrolments, r.Bytes), nil
+	return r, detail, nil
 }
 
 // backup takes a backup of the folder's own and then removes what is not to be
-// kept any more. A prune that fails does not undo the backup.
+// kept any more.
 func (l *Local) backup(ctx context.Context, t *jobs.Task) (string, error) {
 	if err := args(t, &struct{}{}); err != nil {
 		return "", err
 	}
-	l.folder.Lock()
-	defer l.folder.Unlock()
+	if err := l.enter(ctx); err != nil {
+		return "", err
+	}
+	defer l.leave()
 	r, detail, err := l.create(ctx, "", t)
 	if err != nil {
 		return "", err
 	}
 	detail = fmt.Sprintf("%s: %s", filepath.Base(r.File), detail)
 	done, err := l.o.Backups.PruneAfter(ctx, r)
-	if err == nil {
-		err = l.logPrune(ctx, done, Action{Actor: t.AskedBy, Reason: "after a backup"})
-	}
-	if err != nil {
-		return "", fmt.Errorf("%s is there and good, but older ones could not be removed: %w", r.File, err)
+	if err = errors.Join(err, l.logPrune(ctx, done, Action{Actor: t.AskedBy, Reason: "after a backup"})); err != nil {
+		detail += troubled + "older ones could not be removed: " + err.Error()
 	}
 	return detail, nil
 }
@@ -191,8 +198,11 @@ func (l *Local) rehearse(ctx context.Context, t *jobs.Task, a DrillArgs) (string
 	if (l.o.Key == wire.PrivateKey{}) {
 		return "", fmt.Errorf("%w: a drill needs the relay's key: put relay.key back or set MBX_RELAY_KEY", ErrRefused)
 	}
-	ids := l.o.Identities
-	if a.Identity != "" {
+	if a.Identity == "" {
+		a.Identity = l.o.IdentityFile
+	}
+	var ids []age.Identity
+	if a.Identity != "" { // read when it is needed: mail does not depend on it
 		var err error
 		if ids, err = backup.ReadIdentities(a.Identity); err != nil {
 			return "", err

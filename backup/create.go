@@ -90,7 +90,7 @@ func (m *making) inFolder(ctx context.Context) error {
 	if m.r.N, err = m.next(list); err != nil {
 		return err
 	}
-	if err := m.makeRoom(ctx, m.src); err != nil {
+	if m.r.Removed, err = m.makeRoom(ctx, m.src); err != nil {
 		return err
 	}
 	m.path = filepath.Join(m.Dir, m.Folder.name(m.r.At, m.r.N))

@@ -44,7 +44,8 @@ type Receipt struct {
 	Enrolments  int64         `json:"enrolments"`                // live
 	Contents    string        `json:"contents_sha256,omitempty"` // see Contents
 	Took        time.Duration `json:"took_ns"`
-	Verified    bool          `json:"verified"` // it passed Verify before it was given its name
+	Verified    bool          `json:"verified"`                   // it passed Verify before it was given its name
+	Removed     []string      `json:"removed_for_room,omitempty"` // older backups that had to go first
 	// Restore is the command that restores it.
 	Restore string `json:"restore_command"`
 

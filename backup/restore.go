@@ -82,7 +82,7 @@ type RestoreReceipt struct {
 //
 // ErrBad, ErrEncrypted and an error that wraps fs.ErrNotExist are about the
 // backup, ErrRefused and sqlite.ErrOtherKey protect a store. An error after that
-// rename says that the backup is restored, and comes with the receipt.
+// rename is ErrRestored, and comes with the receipt.
 func Restore(ctx context.Context, o RestoreOptions) (RestoreReceipt, error) {
 	return restore(ctx, o, false)
 }
@@ -92,6 +92,9 @@ func Restore(ctx context.Context, o RestoreOptions) (RestoreReceipt, error) {
 func Preview(ctx context.Context, o RestoreOptions) (RestoreReceipt, error) {
 	return restore(ctx, o, true)
 }
+
+// ErrRestored marks an error that came after that rename.
+var ErrRestored = errors.New("the backup is restored")
 
 // Names in a store's folder.
 const (
@@ -230,7 +233,7 @@ func (w *restoring) prepare(ctx context.Context) (err error) {
 // longer tells is given up only where the caller said so, and an error of the new
 // file is never taken for one of the current store.
 func (w *restoring) renew(ctx context.Context) error {
-	r := sqlite.Renewal{Epoch: w.r.To, At: w.at, Finish: w.finish}
+	r := sqlite.Renewal{Epoch: w.r.To, At: w.at, Now: w.Now, Finish: w.finish}
 	if w.Consume {
 		r.Consume = w.File
 	}
@@ -334,11 +337,11 @@ func (w *restoring) replace(ctx context.Context) error {
 	}
 	w.swapped = true
 	if err := errors.Join(err, syncDir(w.StoreDir)); err != nil {
-		doubt = fmt.Errorf("the backup is restored, but the device said of it: %w; look at the device before you start the relay", err)
+		doubt = fmt.Errorf("%w, but the device said of it: %w; look at the device before you start the relay", ErrRestored, err)
 	}
 	w.Log.Info("store restored", "from", w.File, "epoch", w.r.To, "rollback", w.r.Rollback)
 	if err := errors.Join(w.do("keep", func() error { return finishRestore(w.StoreDir) }), w.do("prune", w.pruneRollbacks)); err != nil {
-		doubt = errors.Join(doubt, fmt.Errorf("the backup is restored, but not all is tidy: %w; the next start of the relay sees to it", err))
+		doubt = errors.Join(doubt, fmt.Errorf("%w, but not all is tidy: %w; the next start of the relay sees to it", ErrRestored, err))
 	}
 	if doubt != nil && w.r.Undo != "" {
 		doubt = fmt.Errorf("%w; to go back: %s", doubt, w.r.Undo)

@@ -60,6 +60,8 @@ func TestRestoreFaults(t *testing.T) {
 						t.Errorf("got %+v, %v; want the new store: %+v", now, err, want)
 					case isNew && err != nil && !strings.Contains(err.Error(), "is restored"):
 						t.Errorf("got %v; want it to say that the backup is restored", err)
+					case errors.Is(err, ErrRestored) != (isNew && err != nil):
+						t.Errorf("got %v; want ErrRestored %v", err, isNew)
 					case !isNew && now != old:
 						t.Errorf("got %+v, %v; want the old store: %+v", now, err, old)
 					case !isNew && s.name != "fold" && !strings.Contains(err.Error(), "as it was"):

@@ -599,3 +599,52 @@ func TestRestoreWithoutLinks(t *testing.T) {
 		t.Errorf("got %v, %s; want a good file", err, rep.Fault())
 	}
 }
+
+// A restore that takes long ends with a heartbeat of its end.
+func TestRestoreBeatsAtItsEnd(t *testing.T) {
+	t.Parallel()
+	dir, file := lostMail(t)
+	now := day2
+	r, err := restoreInto(t, dir, file, func(o *RestoreOptions) {
+		o.Now = func() time.Time { return now }
+		o.step = func(name string, _ bool) error {
+			if name == "renewing" {
+				now = day2.Add(time.Hour)
+			}
+			return nil
+		}
+	})
+	if err != nil || !r.At.Equal(day2) {
+		t.Errorf("got %s, %v; want the receipt of the time it began", r.At, err)
+	}
+	in, err := sqlite.InfoAtRest(dir)
+	if err != nil || !in.Heartbeat.Equal(day2.Add(time.Hour)) {
+		t.Errorf("got a heartbeat of %s, %v; want that of the end", in.Heartbeat, err)
+	}
+}
+
+// The replaced store that was restored stays, by whatever path it was named.
+func TestRollbackByAnotherPathIsKept(t *testing.T) {
+	t.Parallel()
+	dir, file := lostMail(t)
+	var oldest string
+	for range keepRollbacks {
+		r, err := restoreInto(t, dir, file, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if oldest == "" {
+			oldest = r.Rollback
+		}
+	}
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := restoreInto(t, dir, filepath.Join(link, rollbackFolder, filepath.Base(oldest)), nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(oldest); err != nil {
+		t.Errorf("got %v; want it kept", err)
+	}
+}

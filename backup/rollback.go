@@ -264,6 +264,9 @@ func finishRestore(storeDir string) error {
 		if err := os.Mkdir(to, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
 		}
+		if err := syncDir(storeDir); err != nil { // before what moves there is gone from where it was
+			return err
+		}
 		for _, e := range entries {
 			if err := os.Rename(filepath.Join(from, e.Name()), filepath.Join(to, e.Name())); err != nil {
 				return err
@@ -309,8 +312,12 @@ func (w *restoring) pruneRollbacks() error {
 	if err != nil || len(list) <= keepRollbacks {
 		return err
 	}
+	source, err := os.Stat(w.File)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
 	for _, r := range list[keepRollbacks:] {
-		if r.File == w.File {
+		if st, err := os.Stat(r.File); err != nil || source != nil && os.SameFile(st, source) {
 			continue
 		}
 		w.Log.Info("removing an old rollback copy", "file", r.File, "bytes", r.Bytes)

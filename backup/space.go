@@ -52,37 +52,38 @@ func mebibytes(n int64) string { return fmt.Sprintf("%d MiB", (n+1<<20-1)>>20) }
 // makeRoom looks, before anything is written, whether a backup of src fits into
 // the folder. It removes older backups when that is enough, and never the newest
 // verified one.
-func (f *Folder) makeRoom(ctx context.Context, src Source) error {
+func (f *Folder) makeRoom(ctx context.Context, src Source) (removed []string, err error) {
 	copies := int64(1)
 	if len(f.Recipients) > 0 {
 		copies = 2 // the plain copy stays until the encrypted one is whole
 	}
 	missing, err := f.missing(ctx, src, f.Dir, copies)
 	if missing == 0 {
-		return err
+		return nil, err
 	}
 	short := fmt.Errorf("%w; make room there, or set MBX_BACKUP_DIR to a folder on a larger disk", err)
 	list, err := f.List(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if _, room := f.spare(list, missing); room < missing {
-		return short
+		return nil, short
 	}
 	if list, err = f.proven(ctx, list); err != nil {
-		return err
+		return nil, err
 	}
 	spare, room := f.spare(list, missing)
 	if room < missing {
-		return short
+		return nil, short
 	}
 	for _, e := range spare {
 		f.log().Warn("removing a backup to make room for the next", "file", e.Path, "bytes", e.Receipt.Bytes)
 		if err := f.remove(e); err != nil {
-			return err
+			return removed, err
 		}
+		removed = append(removed, e.Path)
 	}
-	return nil
+	return removed, nil
 }
 
 // roomFor is makeRoom for a backup to a file in dir. Nothing is removed for it.

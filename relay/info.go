@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/agentmbx/agentmbx/relay/store"
@@ -136,6 +137,16 @@ func (r *Relay) Status(ctx context.Context) (s Status, err error) {
 		}
 	}
 	return s, nil
+}
+
+// ForAnyone is what is wrong in words for those who only ask whether the relay is
+// well: no counts and no commands.
+func (s Status) ForAnyone() []string {
+	list := slices.Clone(s.Problems)
+	if s.Clock != nil && !s.Clock.HeldUntil.IsZero() && len(list) > 0 {
+		list[len(list)-1] = "a sweep is held after a jump of the clock"
+	}
+	return list
 }
 
 // Log lists the relay log, newest first.

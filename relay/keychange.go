@@ -72,8 +72,10 @@ func KeyStaged(dir string) bool {
 
 // FinishRekey brings dir to the key that its store is bound to. A staged key that
 // is this one takes its place, and the file it replaces is kept, as
-// relay.key.FINGERPRINT.old; any other staged key was never in use, and goes.
-// kept is where the former file is, "" for none. The caller holds the store's lock.
+// relay.key.FINGERPRINT.old. Any other staged key is set aside, as
+// relay.key.FINGERPRINT.unused: a store that this one replaced by hand may be bound
+// to it. kept is where the former or the unused one is, "" for none. The caller
+// holds the store's lock.
 func FinishRekey(dir string, bound wire.PublicKey) (finished bool, kept string, err error) {
 	next, path := filepath.Join(dir, keyNext), filepath.Join(dir, KeyFile)
 	data, err := readSmall(next, true)
@@ -88,7 +90,13 @@ func FinishRekey(dir string, bound wire.PublicKey) (finished bool, kept string, 
 		return false, "", fmt.Errorf("%s: %w; move it away", next, ErrKeyFile)
 	}
 	if staged.Public() != bound {
-		return false, "", errors.Join(os.Remove(next), syncFolder(dir))
+		if kept, err = keepAs(next, path+"."+staged.Public().Fingerprint(), "unused", data); err != nil {
+			return false, "", err
+		}
+		if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return false, kept, err
+		}
+		return false, kept, syncFolder(dir)
 	}
 	if kept, err = KeepOldKey(dir, bound); err != nil {
 		return false, "", err
@@ -120,15 +128,22 @@ func KeepOldKey(dir string, now wire.PublicKey) (kept string, err error) {
 	} else if !errors.Is(err, ErrKeyFile) {
 		return "", err
 	}
+	return keepAs(path, path+"."+name, "old", data)
+}
+
+// keepAs gives the file at path, which holds data, a name that no other has, or
+// one whose file holds the same. Where links exist, path stays as well.
+func keepAs(path, name, suffix string, data []byte) (kept string, err error) {
+	dir := filepath.Dir(path)
 	for n := 1; ; n++ {
-		kept = fmt.Sprintf("%s.%s.old", path, name)
+		kept = fmt.Sprintf("%s.%s", name, suffix)
 		if n > 1 {
-			kept = fmt.Sprintf("%s.%s.%d.old", path, name, n)
+			kept = fmt.Sprintf("%s.%d.%s", name, n, suffix)
 		}
 		err := os.Link(path, kept)
 		if errors.Is(err, fs.ErrExist) {
 			if there, err := readSmall(kept, true); err == nil && bytes.Equal(there, data) {
-				return kept, nil
+				return kept, syncFolder(dir)
 			}
 			continue
 		}

@@ -55,7 +55,7 @@ func TestKeepOldKey(t *testing.T) {
 }
 
 // TestFinishRekey follows the store: a staged key that it is bound to takes its
-// place, any other goes.
+// place, any other is set aside: it may be the only copy.
 func TestFinishRekey(t *testing.T) {
 	t.Parallel()
 	old, next := must(wire.GenerateKey()), must(wire.GenerateKey())
@@ -73,14 +73,28 @@ func TestFinishRekey(t *testing.T) {
 	ok(t, "stage", relay.StageKey(dir, must(wire.GenerateKey())))
 	ok(t, "stage another", relay.StageKey(dir, next))
 	same(t, "staged", relay.KeyStaged(dir), true)
-	finished, _, err := relay.FinishRekey(dir, old.Public())
+	finished, kept, err := relay.FinishRekey(dir, old.Public())
 	ok(t, "finish for the old key", err)
 	same(t, "finished", finished, false)
 	same(t, "staged", relay.KeyStaged(dir), false)
 	same(t, "key", load(), old.Public())
+	unused := filepath.Join(dir, "relay.key."+next.Public().Fingerprint()+".unused")
+	same(t, "set aside as", kept, unused)
+	same(t, "set aside", must(relay.ReadKey(unused)).Public(), next.Public())
+	same(t, "its mode", must(os.Stat(unused)).Mode().Perm(), 0o600)
+	ok(t, "stage it again", relay.StageKey(dir, next))
+	_, kept, err = relay.FinishRekey(dir, old.Public())
+	ok(t, "set it aside again", err)
+	same(t, "set aside once", kept, unused)
+	put(t, unused, "another file")
+	ok(t, "stage it again", relay.StageKey(dir, next))
+	_, kept, err = relay.FinishRekey(dir, old.Public())
+	ok(t, "set it aside beside another file", err)
+	same(t, "the other file", string(must(os.ReadFile(unused))), "another file")
+	same(t, "set aside", must(relay.ReadKey(kept)).Public(), next.Public())
 
 	ok(t, "stage", relay.StageKey(dir, next))
-	finished, kept, err := relay.FinishRekey(dir, next.Public())
+	finished, kept, err = relay.FinishRekey(dir, next.Public())
 	ok(t, "finish", err)
 	same(t, "finished", finished, true)
 	same(t, "key", load(), next.Public())

@@ -49,13 +49,15 @@ type SkippedNotices struct {
 // the clock it may be held: *HeldSweepError. ErrDetached.
 func (r *Relay) Sweep(ctx context.Context) (SweepReceipt, error) {
 	now := r.now()
-	if err := r.mayExpire(ctx, now); err != nil {
+	sure, err := r.mayExpire(ctx, now)
+	if err != nil {
 		return SweepReceipt{At: wire.FormatTime(now)}, err
 	}
-	return r.sweep(ctx, now)
+	return r.sweep(ctx, now, sure)
 }
 
-func (r *Relay) sweep(ctx context.Context, now time.Time) (SweepReceipt, error) {
+// sweep forgets no dedup row while the clock is not sure.
+func (r *Relay) sweep(ctx context.Context, now time.Time, sure bool) (SweepReceipt, error) {
 	if r.detached() { // it could not sign the notices
 		return SweepReceipt{At: wire.FormatTime(now)}, fmt.Errorf("sweep: %w", ErrDetached)
 	}
@@ -73,8 +75,10 @@ func (r *Relay) sweep(ctx context.Context, now time.Time) (SweepReceipt, error) 
 			break
 		}
 	}
-	if err := r.prune(ctx, now, &total); err != nil {
-		return total, fmt.Errorf("prune dedup rows: %w", err)
+	if sure {
+		if err := r.prune(ctx, now, &total); err != nil {
+			return total, fmt.Errorf("prune dedup rows: %w", err)
+		}
 	}
 	if total == (SweepReceipt{At: total.At}) {
 		return total, nil

@@ -184,16 +184,18 @@ func (c *change) logClock(now time.Time, op string, s *suspicion, reason string)
 	return c.AppendLog(now, op, receipt)
 }
 
-// mayExpire answers a *HeldSweepError while a sweep must not run.
-func (r *Relay) mayExpire(ctx context.Context, now time.Time) error {
+// mayExpire answers a *HeldSweepError while a sweep must not run, and whether the
+// clock is sure. A sweep that expires little says nothing of the clock where there
+// is little to expire: the suspicion lasts for holdFor then.
+func (r *Relay) mayExpire(ctx context.Context, now time.Time) (sure bool, err error) {
 	if r.detached() {
-		return nil
+		return true, nil
 	}
 	r.watch.deciding.Lock()
 	defer r.watch.deciding.Unlock()
 	var s *suspicion
 	var expire, of int64
-	err := r.store.View(ctx, func(v store.Reader) (err error) {
+	err = r.store.View(ctx, func(v store.Reader) (err error) {
 		if s, err = r.suspicion(v); s == nil || err != nil {
 			return err
 		}
@@ -201,14 +203,17 @@ func (r *Relay) mayExpire(ctx context.Context, now time.Time) error {
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("sweep: %w", storeError(err))
+		return false, fmt.Errorf("sweep: %w", storeError(err))
 	}
 	if s == nil {
-		return nil
+		return true, nil
 	}
 	if expire <= holdOver || 2*expire <= of {
+		if of <= holdOver && now.Sub(s.Since).Abs() < holdFor {
+			return false, nil
+		}
 		r.settle(ctx, s, now, opClockSettled, fmt.Sprintf("%d of %d items are over", expire, of))
-		return nil
+		return true, nil
 	}
 	before := *s
 	s.Expire, s.Of = expire, of
@@ -219,14 +224,14 @@ func (r *Relay) mayExpire(ctx context.Context, now time.Time) error {
 	held := s.held()
 	if !now.Before(held.Until) {
 		r.settle(ctx, s, now, opClockSettled, fmt.Sprintf("the sweep was held for %s and nobody stopped it", holdFor))
-		return nil
+		return true, nil
 	}
 	if *s != before || r.watch.kept() != nil {
 		_ = r.remember(ctx, s, now, op, "") // logged there; the sweep is held all the same
 	}
 	r.log.Error("the sweep is held", "would_expire", expire, "of", of, "until", held.Until.Format(time.RFC3339), "why", s.Why,
 		"check", "the clock, then run: agentmbx relay admin jobs run sweep --confirm")
-	return held
+	return false, held
 }
 
 func wouldExpire(v store.Reader, now time.Time) (expire, of int64, err error) {
@@ -248,7 +253,7 @@ func (r *Relay) SweepConfirmed(ctx context.Context) (SweepReceipt, error) {
 	if err := r.confirm(ctx, now); err != nil {
 		return SweepReceipt{At: wire.FormatTime(now)}, fmt.Errorf("sweep: %w", storeError(err))
 	}
-	return r.sweep(ctx, now)
+	return r.sweep(ctx, now, true)
 }
 
 func (r *Relay) confirm(ctx context.Context, now time.Time) error {

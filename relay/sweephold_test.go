@@ -103,6 +103,11 @@ func TestASweepAfterAClockJumpIsHeldWhenItIsBig(t *testing.T) {
 			}
 			if !tt.held {
 				same(t, "expired", r.sweep().Expired.Envelopes, int64(tt.expiring))
+				if tt.expiring+tt.lasting <= 100 && tt.suspect { // too little to judge a clock by
+					same(t, "suspected after", r.status().Clock != nil, true)
+					r.clock.Add(time.Hour)
+					r.sweep()
+				}
 				same(t, "suspected after", r.status().Clock != nil, false)
 				r.mailbag(alpha, beta, 150, 0)
 				r.clock.Add(15 * day)
@@ -250,7 +255,10 @@ func TestAStartOnAFarHeartbeatSuspectsTheClock(t *testing.T) {
 			r.restart()
 			same(t, "after another start", r.status().Clock != nil, tt.suspect)
 			r.sweep()
-			same(t, "after a sweep", r.status().Clock != nil, false)
+			same(t, "after a sweep of an empty store", r.status().Clock != nil, tt.suspect)
+			r.clock.Add(time.Hour)
+			r.sweep()
+			same(t, "after an hour", r.status().Clock != nil, false)
 		})
 	}
 	r := newRig(t)
@@ -310,4 +318,23 @@ func TestADetachedRelayNeitherSweepsNorBeats(t *testing.T) {
 		}
 	}
 	same(t, "left", len(r.queue(beta)), 1)
+}
+
+// An empty queue says nothing of the clock: what the relay remembers of mail that
+// was fetched is not forgotten by a clock that may be wrong, so that a late retry
+// stays a duplicate.
+func TestASuspectedClockForgetsNoDedupRow(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	alpha, beta := r.enrol("alpha"), r.enrol("beta")
+	it := mail(alpha, beta)
+	r.pushed(alpha, it, "accepted")
+	r.ack(beta, 1)
+	r.clock.Add(40 * day)
+	ok(t, "beat", r.relay.Beat(t.Context()))
+	r.suspect()
+	same(t, "pruned", r.sweep().Pruned, int64(0))
+	same(t, "known", r.dedup(alpha, it), true)
+	r.clock.Add(time.Hour)
+	same(t, "pruned after an hour", r.sweep().Pruned, int64(1))
 }

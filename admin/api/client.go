@@ -45,7 +45,6 @@ func Dial(ctx context.Context, dir string) (*Client, error) {
 	}
 	_ = c.Close() // it was only to see who is there
 	return &Client{http.Client{
-		Timeout: 30 * time.Second,
 		Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return d.DialContext(ctx, "unix", path)
 		}},
@@ -98,10 +97,18 @@ func (c *Client) Backups(ctx context.Context) (list []backup.Entry, err error) {
 
 // PruneBackups has the running relay do it.
 func (c *Client) PruneBackups(ctx context.Context, dryRun bool, a admin.Action) (done []backup.Decision, err error) {
-	return done, c.call(ctx, http.MethodPost, "/v1/backups/prune", pruneRequest{a, dryRun}, &done)
+	return done, c.call(patient(ctx), http.MethodPost, "/v1/backups/prune", pruneRequest{a, dryRun}, &done)
 }
 
-const maxAnswer = 64 << 20
+const (
+	maxAnswer  = 64 << 20
+	callAnswer = 30 * time.Second
+)
+
+// patient marks a call that may take as long as it needs.
+func patient(ctx context.Context) context.Context { return context.WithValue(ctx, patience{}, true) }
+
+type patience struct{}
 
 func (c *Client) call(ctx context.Context, method, path string, in, out any) error {
 	var body io.Reader
@@ -112,11 +119,19 @@ func (c *Client) call(ctx context.Context, method, path string, in, out any) err
 		}
 		body = bytes.NewReader(b)
 	}
+	if ctx.Value(patience{}) == nil {
+		bounded, stop := context.WithTimeout(ctx, callAnswer)
+		defer stop()
+		ctx = bounded
+	}
 	req, err := http.NewRequestWithContext(ctx, method, "http://relay"+path, body)
 	if err != nil {
 		return err
 	}
 	resp, err := c.http.Do(req)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("the relay did not answer within %s", callAnswer)
+	}
 	if err != nil {
 		return fmt.Errorf("the relay went away: %v", err) // its missing socket is no file that somebody asked for
 	}

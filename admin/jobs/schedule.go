@@ -19,14 +19,14 @@ func CheckSchedule(spec string) error {
 	return err
 }
 
-// Period is how far a schedule's next two times are apart, 0 for what is none.
-func Period(spec string, now time.Time) time.Duration {
+// NextAfter is the first time of a schedule after another, zero for what is no
+// schedule.
+func NextAfter(spec string, at time.Time) time.Time {
 	s, err := parseSchedule(spec)
 	if err != nil {
-		return 0
+		return time.Time{}
 	}
-	next := s.Next(now)
-	return s.Next(next).Sub(next)
+	return s.Next(at)
 }
 
 func parseSchedule(spec string) (*cron.SpecSchedule, error) {

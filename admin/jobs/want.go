@@ -44,8 +44,13 @@ func readWanted(r store.Reader, job string) (w wanted, err error) {
 	if err != nil {
 		return w, fmt.Errorf("read whether %s is wanted: %w", job, err)
 	}
-	if json.Unmarshal(value, &w) != nil || w.ID == "" { // a wish all the same
-		w = wanted{ID: string(value), Why: "a reason that can't be read"}
+	if json.Unmarshal(value, &w) == nil && w.ID != "" {
+		return w, nil
+	}
+	// Who writes it without this package (a restore) says only why.
+	w = wanted{ID: string(value)}
+	if json.Unmarshal(value, &w.Why) != nil || w.Why == "" {
+		w.Why = "a reason that can't be read"
 	}
 	return w, nil
 }

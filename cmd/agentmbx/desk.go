@@ -72,12 +72,7 @@ func newLocal(s Settings, st *sqlite.Store, r *relay.Relay, pub wire.PublicKey, 
 		}
 	}
 	o := admin.Options{Relay: r, Store: st, Backups: folder, Key: key, Version: version,
-		BackupSchedule: schedule(s.BackupSchedule), DrillSchedule: schedule(s.DrillSchedule)}
-	if s.AgeIdentityFile != "" {
-		if o.Identities, err = backup.ReadIdentities(s.AgeIdentityFile); err != nil {
-			return nil, fmt.Errorf("MBX_BACKUP_AGE_IDENTITY_FILE: %w", err)
-		}
-	}
+		BackupSchedule: schedule(s.BackupSchedule), DrillSchedule: schedule(s.DrillSchedule), IdentityFile: s.AgeIdentityFile}
 	return admin.NewLocal(o)
 }
 

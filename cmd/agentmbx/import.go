@@ -109,14 +109,14 @@ func runImport(ctx context.Context, e env, s Settings, o importOptions) error {
 func importUnderLock(ctx context.Context, o sqlite.ImportOptions) (did sqlite.Imported, err error) {
 	_, err = os.Lstat(o.Dir)
 	made := errors.Is(err, fs.ErrNotExist)
-	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
+	if err := sqlite.MakeFolder(o.Dir); err != nil {
 		return did, err
 	}
 	if o.Lock, err = sqlite.AcquireLock(ctx, o.Dir, time.Second, nil); err != nil {
 		return did, err
 	}
-	if did, err = sqlite.Import(ctx, o); err == nil {
-		return did, o.Lock.Release()
+	if did, err = sqlite.Import(ctx, o); err == nil || errors.Is(err, sqlite.ErrDoubt) {
+		return did, errors.Join(err, o.Lock.Release())
 	}
 	err = errors.Join(err, o.Lock.Undo())
 	if made {
@@ -204,5 +204,8 @@ func printImport(e env, f importFacts) error {
 		next = "the same without --dry-run"
 	}
 	fmt.Fprintf(w, "next\t%s\n", next)
+	if !f.DryRun {
+		fmt.Fprintf(w, "\twithin 10 minutes, or the epoch is new: harmless, hosts push and pull again\n")
+	}
 	return w.Flush()
 }

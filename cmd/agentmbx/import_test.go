@@ -100,7 +100,9 @@ func TestImportServed(t *testing.T) {
 	if _, err := os.Lstat(dir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("--dry-run: got %v; want no folder made", err)
 	}
-	runProgram(t, nil, args...).want(t, 0, "epoch      "+want.Epoch+", as it was\nhosts      3, 1 of them revoked\nqueued     6 items, 4292 bytes\n")
+	did := runProgram(t, nil, args...)
+	did.want(t, 0, "epoch      "+want.Epoch+", as it was\nhosts      3, 1 of them revoked\nqueued     6 items, 4292 bytes\n")
+	did.want(t, 0, "within 10 minutes, or the epoch is new")
 	runProgram(t, nil, args...).want(t, 3, "an import never overwrites one")
 
 	p := serve(t, dir)

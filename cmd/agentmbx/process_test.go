@@ -26,9 +26,13 @@ var build struct {
 	err  error
 }
 
-// binary is the real program, built once for all tests of a run.
+// binary is the real program, built once for all tests of a run. The race detector
+// does not see into it, and makes its tests slow: they run without.
 func binary(t *testing.T) string {
 	t.Helper()
+	if raceDetector {
+		t.Skip("runs the real program, which the race detector does not see: it runs without")
+	}
 	build.once.Do(func() {
 		dir, err := os.MkdirTemp("", "agentmbx-test-")
 		if err != nil {

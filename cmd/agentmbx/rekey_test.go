@@ -163,6 +163,7 @@ func oldKeys(t *testing.T, dir string) (list []string) {
 
 // TestRekeyKeys has every way to give the next key.
 func TestRekeyKeys(t *testing.T) {
+	binary(t)
 	t.Parallel()
 	next, err := wire.GenerateKey()
 	if err != nil {

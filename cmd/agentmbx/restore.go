@@ -106,7 +106,7 @@ func runRestore(ctx context.Context, e env, s Settings, file string, o restoreFl
 	receipt, err := do(ctx, ro)
 	finish()
 	if err != nil || o.dryRun { // the folder had no lock file, and is to tell that the next time, too
-		if err = errors.Join(restoreError(err, "--identity FILE"), lock.Undo(), made()); err != nil {
+		if err = errors.Join(restoreError(err, "--identity FILE"), giveBack(lock, err), made()); err != nil {
 			return err
 		}
 		return showRestore(e, s, receipt, o)
@@ -118,6 +118,16 @@ func runRestore(ctx context.Context, e env, s Settings, file string, o restoreFl
 		return didRestore(receipt, err)
 	}
 	return nil
+}
+
+// giveBack lets the lock go after err: as if it had never been taken, unless the
+// store was replaced all the same. Then the command that goes back, which err
+// tells, has to find a lock file.
+func giveBack(lock *sqlite.Lock, err error) error {
+	if errors.Is(err, backup.ErrRestored) {
+		return lock.Release()
+	}
+	return lock.Undo()
 }
 
 func showRestore(e env, s Settings, receipt backup.RestoreReceipt, o restoreFlags) error {
@@ -191,7 +201,7 @@ func makeFolder(dir string) (undo func() error, err error) {
 			}
 		}
 		return nil
-	}, os.MkdirAll(dir, 0o700)
+	}, sqlite.MakeFolder(dir)
 }
 
 // restoreError gives an error of a restore its exit code. identity is how an

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"os"
 	"strings"
 	"time"
 
@@ -19,7 +18,7 @@ import (
 // here.
 func openStore(ctx context.Context, e env, s Settings, log *slog.Logger) (st *sqlite.Store, key wire.PrivateKey, source string, err error) {
 	secret := takeSecret("MBX_RELAY_KEY")
-	if err := os.MkdirAll(s.StoreDir, 0o700); err != nil {
+	if err := sqlite.MakeFolder(s.StoreDir); err != nil {
 		return nil, key, "", err
 	}
 	o := sqlite.Options{Dir: s.StoreDir, LockWait: lockWait, Log: log, Waiting: func(h sqlite.Holder) { waiting(log, s.StoreDir, h) }}
@@ -28,7 +27,7 @@ func openStore(ctx context.Context, e env, s Settings, log *slog.Logger) (st *sq
 	}
 	defer func() {
 		if st == nil && o.Lock != nil {
-			err = errors.Join(err, o.Lock.Undo())
+			err = errors.Join(err, giveBack(o.Lock, err))
 		}
 	}()
 	if err := settleKey(s.StoreDir, log); err != nil {
@@ -119,6 +118,8 @@ func settleKey(dir string, log *slog.Logger) error {
 	finished, kept, err := relay.FinishRekey(dir, in.RelayKey)
 	if finished {
 		log.Warn("a rekey that was cut off is finished", "fingerprint", in.RelayKey.Fingerprint(), "old_key", kept)
+	} else if kept != "" {
+		log.Warn("a key that this store is not bound to was set aside; keep it if a newer store may be", "file", kept)
 	}
 	return err
 }

@@ -1,10 +1,15 @@
 package main
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/agentmbx/agentmbx/backup"
+	"github.com/agentmbx/agentmbx/relay/store/sqlite"
 )
 
 // Where something that makes a store was cut off, a start makes neither a key nor
@@ -38,5 +43,35 @@ func TestCutOffStoreIsNotBegunAnew(t *testing.T) {
 				t.Errorf("got %v; want what was left as it was", err)
 			}
 		})
+	}
+}
+
+// An error after the store was replaced leaves the lock file that was made: else
+// the command that goes back would be refused, for a heartbeat without a lock. Any
+// other error leaves the folder as it was.
+func TestLockAfterARestoreThatIsDone(t *testing.T) {
+	for _, tt := range []struct {
+		err  error
+		left bool
+	}{
+		{fmt.Errorf("%w, but the device failed", backup.ErrRestored), true},
+		{errors.New("the device failed"), false},
+		{nil, false},
+	} {
+		dir := t.TempDir()
+		lock, err := sqlite.AcquireLock(t.Context(), dir, 0, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		told := tt.err
+		if told != nil {
+			told = restoreError(fmt.Errorf("MBX_RELAY_RESTORE_FROM: %w", told), "X")
+		}
+		if err := giveBack(lock, told); err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Lstat(filepath.Join(dir, "relay.lock")); (err == nil) != tt.left {
+			t.Errorf("after %v: got %v; want the lock file left %v", tt.err, err, tt.left)
+		}
 	}
 }

@@ -23,7 +23,7 @@ func (c *call) readyz() error {
 		c.log.Warn("not ready", "id", c.id, "err", err)
 		problems = append(problems, "the store does not answer")
 	} else {
-		problems = st.Problems
+		problems = st.ForAnyone()
 	}
 	if c.problems != nil {
 		problems = append(problems, c.problems(c.ctx)...)

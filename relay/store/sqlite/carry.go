@@ -15,9 +15,12 @@ import (
 
 // Renewal says how a backup's file becomes the next store.
 type Renewal struct {
-	Epoch   string    // the new one
-	At      time.Time // of the restore: the heartbeat
-	Consume string    // a path restored through MBX_RELAY_RESTORE_FROM, or ""
+	Epoch string    // the new one
+	At    time.Time // of the restore
+	// Now tells the time of the heartbeat, read when all is done: a start soon
+	// after finds it fresh however long the restore took. Nil stands for At.
+	Now     func() time.Time
+	Consume string // a path restored through MBX_RELAY_RESTORE_FROM, or ""
 	// Finish is asked, inside the transaction, for the receipt to log under
 	// "restore"; nil logs none.
 	Finish func(Carried) ([]byte, error)
@@ -95,8 +98,8 @@ func Renew(ctx context.Context, path, current string, r Renewal) (done Carried, 
 	if from != nil {
 		y.from, y.schema = reader{from.c}, from.info.Schema
 	}
-	if err := y.renew(ctx); err != nil {
-		if from != nil && from.c.failed != nil {
+	if err := y.during(ctx, func() error { return y.renew(ctx) }); err != nil {
+		if from != nil && from.c.failed != nil && ctx.Err() == nil {
 			err = also(plain(err, current), ErrReplaced)
 		}
 		c.failed = nil
@@ -109,7 +112,7 @@ func Renew(ctx context.Context, path, current string, r Renewal) (done Carried, 
 
 // renewPragmas make a file that needs no log beside it once it is closed.
 var renewPragmas = []string{
-	"journal_mode(delete)", "synchronous(full)", "foreign_keys(on)", "trusted_schema(off)", "temp_store(memory)", "cache_size(-16384)",
+	"journal_mode(delete)", "synchronous(full)", "foreign_keys(on)", "trusted_schema(off)", "temp_store(file)", "cache_size(-16384)",
 }
 
 // carry is the work of one Renew.
@@ -145,6 +148,14 @@ var carriers = []struct {
 	{"log", 1, (*carry).log},
 }
 
+// during runs fn, whose queries of either store end with ctx.
+func (c *carry) during(ctx context.Context, fn func() error) error {
+	if c.schema == 0 {
+		return c.t.c.during(ctx, fn)
+	}
+	return c.t.c.during(ctx, func() error { return c.from.c.during(ctx, fn) })
+}
+
 func (c *carry) renew(ctx context.Context) (err error) {
 	if c.schema > 0 {
 		if c.descends, err = c.continues(); err != nil {
@@ -164,7 +175,6 @@ func (c *carry) renew(ctx context.Context) (err error) {
 	}
 	for _, set := range []func() error{
 		func() error { return c.t.SetEpoch(c.r.Epoch) },
-		func() error { return c.t.SetHeartbeat(c.r.At) },
 		c.endRuns, c.begin, c.report, c.t.counters.flush,
 		func() error { return unseal(c.t.c) },
 	} {
@@ -179,7 +189,11 @@ func (c *carry) renew(ctx context.Context) (err error) {
 		}
 		return err
 	}
-	return ctx.Err()
+	now := c.r.At
+	if c.r.Now != nil {
+		now = c.r.Now()
+	}
+	return errors.Join(c.t.SetHeartbeat(now), ctx.Err())
 }
 
 // whose marks an error of carrying that what is carried is at fault for: it does
@@ -215,7 +229,7 @@ func (c *carry) begin() error {
 			return err
 		}
 	}
-	return c.t.setJSON(stateWanted+"backup", "after a restore")
+	return c.t.setJSON(stateWanted+"backup", "a restore")
 }
 
 // report logs the restore with what it carried.

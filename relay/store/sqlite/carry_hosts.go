@@ -167,7 +167,8 @@ func (r reader) denials() (list []denial, err error) {
 
 // denials takes over the deny list. When the replaced store went on from the
 // backup its list is the whole truth, what was removed from it included;
-// otherwise nobody can tell, and what either refused stays refused.
+// otherwise nobody can tell, and what either refused stays refused, for as long
+// as the one that refused it longer said.
 func (c *carry) denials() error {
 	mine, err := c.t.denials()
 	if err != nil {
@@ -177,11 +178,20 @@ func (c *carry) denials() error {
 	if err != nil {
 		return err
 	}
-	known, named := map[denial]bool{}, map[denied]bool{}
+	known, named, longest := map[denial]bool{}, map[denied]bool{}, map[denied]time.Time{}
 	for _, d := range mine {
 		known[d] = true
+		till, ok := longest[d.who]
+		longest[d.who] = d.till
+		if ok {
+			longest[d.who] = later(till, d.till)
+		}
 	}
-	for _, d := range theirs {
+	for i, d := range theirs {
+		if till, ok := longest[d.who]; ok && !c.descends {
+			d.till = later(d.till, till)
+			theirs[i] = d
+		}
 		named[d.who] = true
 		if !known[d] {
 			c.done.Denials++
@@ -204,6 +214,14 @@ func (c *carry) denials() error {
 		}
 	}
 	return nil
+}
+
+// later is the end that comes later; the zero time stands for none.
+func later(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && a.After(b) {
+		return a
+	}
+	return b
 }
 
 // senderLists takes over what targets said since of who may push to them.

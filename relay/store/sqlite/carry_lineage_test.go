@@ -114,6 +114,40 @@ func TestCarryFromAnotherStore(t *testing.T) {
 	})
 }
 
+// Of two denials of one subject, in stores that did not go on from each other,
+// the one that lasts longer decides until when.
+func TestCarryKeepsTheLaterEndOfADenial(t *testing.T) {
+	t.Parallel()
+	until := func(ends ...time.Time) story {
+		return func(tx store.Tx) error {
+			for i, end := range ends {
+				if err := tx.AddDenial(store.Denial{HostFP: string(rune('a' + i)), Source: "op", Reason: "x", AddedAt: early, Until: end}); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+	}
+	a, b, ever := restored, restored.Add(time.Hour), time.Time{}
+	mine, theirs, want := []time.Time{ever, a, b, a, ever}, []time.Time{a, ever, a, b, ever}, []time.Time{ever, ever, b, b, ever}
+	copied, _ := replaced(t, until(mine...), nil)
+	s, done := renewed(t, copied, another(t, late, until(theirs...)), Renewal{})
+	if done.Denials != 2 {
+		t.Errorf("got %d denials; want the two that last longer now", done.Denials)
+	}
+	var got []time.Time
+	looks(t, s, func(r store.Reader) error {
+		list, err := r.(reader).denials()
+		for _, d := range list {
+			got = append(got, d.till)
+		}
+		return err
+	})
+	if !slices.EqualFunc(got, want, time.Time.Equal) {
+		t.Errorf("got %v; want %v", got, want)
+	}
+}
+
 // A store that was restored from an older backup since is of the same birth as a
 // newer backup, and does not know what that denies: its silence lifts nothing.
 func TestCarryLiftsNoDenialByIgnorance(t *testing.T) {

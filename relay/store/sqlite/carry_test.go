@@ -24,7 +24,7 @@ func TestCarry(t *testing.T) {
 			if err != nil || in.Epoch != "new epoch" || !in.Heartbeat.Equal(restored) || !in.CreatedAt.Equal(early) {
 				t.Errorf("got %+v, %v; want the new epoch, a heartbeat now, the birth it had", in, err)
 			}
-			if v, err := r.State("job-wanted:backup"); err != nil || string(v) != `"after a restore"` {
+			if v, err := r.State("job-wanted:backup"); err != nil || string(v) != `"a restore"` {
 				t.Errorf("wanted: got %s, %v; want a backup", v, err)
 			}
 		}},

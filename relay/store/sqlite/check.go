@@ -60,11 +60,21 @@ func inSum(counters, counted string, columns ...string) string {
 // and foreign keys, every counter with a full count, sender lists with their
 // index. It reads everything.
 func (s *Store) Check(ctx context.Context) error {
-	return s.View(ctx, func(r store.Reader) error {
-		c := r.(reader).c
-		return c.during(ctx, func() error { return check(c, 0) })
+	return s.View(ctx, func(store.Reader) (err error) { // a reader's place, so that Close waits
+		c, err := openConn(s.path, "ro", checkPragmas)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, c.close()) }()
+		return s.snapshot(c, func(store.Reader) error {
+			return c.during(ctx, func() error { return check(c, 0) })
+		})
 	})
 }
+
+// checkPragmas are for a connection of its own: what has to be sorted grows with
+// the store, and goes to disk.
+var checkPragmas = []string{"query_only(on)", "busy_timeout(5000)", "trusted_schema(off)", "temp_store(file)", "cache_size(-16384)"}
 
 // before2 stands in front of a comparison for a file of schema 1, which has no
 // quarantine.

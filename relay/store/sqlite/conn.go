@@ -152,6 +152,23 @@ func (c *conn) fail(err error) error {
 }
 
 func (c *conn) exec(query string, args ...any) (affected int64, err error) {
+	return c.execute(context.Background(), query, args)
+}
+
+// execLong is exec for a statement that writes as much as a whole store holds:
+// it ends with the context of during, and SQLite rolls its transaction back then.
+func (c *conn) execLong(query string, args ...any) (affected int64, err error) {
+	return c.execute(c.context(), query, args)
+}
+
+func (c *conn) context() context.Context {
+	if c.ctx == nil {
+		return context.Background()
+	}
+	return c.ctx
+}
+
+func (c *conn) execute(ctx context.Context, query string, args []any) (affected int64, err error) {
 	if c.fault != nil {
 		if err := c.fault(query, false); err != nil {
 			return 0, c.fail(err)
@@ -161,7 +178,7 @@ func (c *conn) exec(query string, args ...any) (affected int64, err error) {
 	if err != nil {
 		return 0, c.fail(err)
 	}
-	res, err := s.ExecContext(context.Background(), c.args)
+	res, err := s.ExecContext(ctx, c.args)
 	if err == nil && c.fault != nil {
 		err = c.fault(query, true)
 	}
@@ -187,10 +204,7 @@ func (c *conn) query(each func(r row) error, query string, args ...any) (err err
 	if err != nil {
 		return c.fail(err)
 	}
-	ctx := c.ctx
-	if ctx == nil {
-		ctx = context.Background()
-	}
+	ctx := c.context()
 	rows, err := s.QueryContext(ctx, c.args)
 	if err != nil {
 		return c.fail(err)
@@ -206,6 +220,9 @@ func (c *conn) query(each func(r row) error, query string, args ...any) (err err
 			return nil
 		} else if err != nil {
 			return c.fail(err)
+		}
+		if err := ctx.Err(); err != nil { // the driver looks at it for the first row only
+			return err
 		}
 		if err := each(dest); err != nil {
 			return err

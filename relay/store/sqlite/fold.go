@@ -131,6 +131,28 @@ func stopped(dir string, fn func(reader) error) (err error) {
 	return fn(reader{c})
 }
 
+// MakeFolder makes a store's folder, with what is missing of the way to it, and
+// makes each of them durable: a store in a folder that a power cut takes is lost.
+func MakeFolder(dir string) error {
+	st, err := os.Stat(dir)
+	if err == nil && st.IsDir() {
+		return nil
+	}
+	parent := filepath.Dir(dir)
+	if errors.Is(err, fs.ErrNotExist) && parent != dir {
+		if err := MakeFolder(parent); err != nil {
+			return err
+		}
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil { // it has the words for what is no folder
+		return err
+	}
+	if err := syncDir(parent); !errors.Is(err, fs.ErrPermission) { // one that only lets us write
+		return err
+	}
+	return nil
+}
+
 // Sidecars are the files that may stand beside a database and belong to it.
 func Sidecars(path string) (list []string, err error) {
 	for _, suffix := range []string{"-wal", "-shm", "-journal"} {

@@ -17,6 +17,8 @@ import (
 var (
 	ErrStoreThere = errors.New("there is a store already")
 	ErrInUse      = errors.New("the store is in use")
+	// ErrDoubt comes with what was imported: the new store stands.
+	ErrDoubt = errors.New("the store is imported, but perhaps not safe from a power cut yet")
 )
 
 // What an import that was cut off leaves in the store folder: the store being
@@ -136,7 +138,10 @@ func Import(ctx context.Context, o ImportOptions) (_ Imported, err error) {
 		return did, err
 	}
 	o.step("renamed")
-	return did, syncDir(o.Dir)
+	if err := syncDir(o.Dir); err != nil {
+		return did, fmt.Errorf("%w: the device said of %s: %w; look at it before you start the relay, and do not import again", ErrDoubt, o.Dir, err)
+	}
+	return did, nil
 }
 
 // PreviewImport does all that Import does, but in a folder of its own that is
@@ -243,19 +248,26 @@ func (o *ImportOptions) build(ctx context.Context, f *foreign, path string) (did
 	o.step("begun")
 	// Without a journal: what does not come to its end is thrown away whole.
 	c, err := openConn(path, "rw", []string{"page_size(" + fmt.Sprint(pageSize) + ")", "auto_vacuum(incremental)", "journal_mode(off)",
-		"synchronous(off)", "trusted_schema(off)", "temp_store(memory)", "cache_size(-32768)", "locking_mode(exclusive)"})
+		"synchronous(off)", "trusted_schema(off)", "temp_store(file)", "cache_size(-32768)", "locking_mode(exclusive)"})
 	if err != nil {
 		return did, err
 	}
 	c.fault = o.fault
-	did, err = o.fill(ctx, f, c)
-	if err == nil {
-		o.step("committed")
-		o.Progress("checking", 0, 1)
-		if err = check(c, 0); err != nil {
-			err = fmt.Errorf("the new store does not agree with itself: %w", err)
-		}
-	}
+	err = c.during(ctx, func() error {
+		return f.c.during(ctx, func() (err error) {
+			did, err = o.fill(ctx, f, c)
+			if err != nil {
+				return err
+			}
+			o.step("committed")
+			o.Progress("checking", 0, 1)
+			if err := check(c, 0); err != nil {
+				return fmt.Errorf("the new store does not agree with itself: %w", err)
+			}
+			// Last, so that a start soon after finds it fresh and keeps the epoch.
+			return newTx(c, nil, nil).SetHeartbeat(o.Now().UTC().Truncate(time.Millisecond))
+		})
+	})
 	if code(err) != 0 && !errors.Is(err, ErrForeign) { // the new file's; the foreign one's says so itself
 		err = plain(err, path)
 	}
@@ -279,6 +291,10 @@ func (o *ImportOptions) fill(ctx context.Context, f *foreign, c *conn) (did Impo
 		return did, fmt.Errorf("%s: %w: it belongs to %s, the key given is %s", f.path, ErrOtherKey, m.key.Fingerprint(), o.Key.Fingerprint())
 	}
 	if age := now.Sub(m.heartbeat); !m.heartbeat.IsZero() && age < freshBeat && !o.Force {
+		if age < 0 { // no wait makes it older
+			return did, fmt.Errorf("%s: %w: its relay's last sign of life is %s in the future; stop that relay first, look at both clocks, and say --force if no relay runs",
+				f.path, ErrInUse, (-age).Round(time.Second))
+		}
 		return did, fmt.Errorf("%s: %w: its relay gave a sign of life %s ago; stop that relay first and wait %s, or say --force if it has ended",
 			f.path, ErrInUse, age.Round(time.Second), freshBeat)
 	}

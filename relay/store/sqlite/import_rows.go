@@ -58,7 +58,7 @@ func (i *importer) all(m tsMeta) error {
 			return err
 		}
 	}
-	return i.t.setJSON(stateWanted+"backup", "after an import")
+	return i.t.setJSON(stateWanted+"backup", "an import")
 }
 
 // each copies the rows of a table; a row that the new store's own rules refuse
@@ -273,7 +273,7 @@ func validItemID(id string) bool {
 // missingDedup remembers the queued items that have no dedup row, so that a
 // retry of one is a duplicate here.
 func (i *importer) missingDedup() (err error) {
-	i.did.DedupAdded, err = i.t.c.exec(`INSERT OR IGNORE INTO dedup (sender_pubkey, item_id, target_pubkey, wire_hash, seq, accepted_at)
+	i.did.DedupAdded, err = i.t.c.execLong(`INSERT OR IGNORE INTO dedup (sender_pubkey, item_id, target_pubkey, wire_hash, seq, accepted_at)
 		SELECT sender_pubkey, item_id, target_pubkey, wire_hash, seq, accepted_at FROM items`)
 	return err
 }

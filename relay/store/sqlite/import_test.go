@@ -167,7 +167,7 @@ func TestImportOfTheFixture(t *testing.T) {
 		if b, err := r.State("restored_paths"); err != nil || string(b) != `{"/data/backups/old.db":"2026-11-19T00:00:00Z"}` {
 			t.Errorf("restored paths: got %s, %v", b, err)
 		}
-		if b, err := r.State("job-wanted:backup"); err != nil || string(b) != `"after an import"` {
+		if b, err := r.State("job-wanted:backup"); err != nil || string(b) != `"an import"` {
 			t.Errorf("wanted backup: got %s, %v", b, err)
 		}
 		log, err := r.Log("", 10)
@@ -328,7 +328,7 @@ func TestImportRefuses(t *testing.T) {
 		{"another relay's", []string{"UPDATE meta SET v = 'mYicUuf2X90cNTVZI+5IupRnLkq86d+DhtsgOTmETCk=' WHERE k = 'relay_pubkey'"}, ErrOtherKey,
 			"it belongs to 5f2c-d4aa-3799-c121, the key given is 2241-28fe-77cd-67ad"},
 		{"a fresh heartbeat", []string{"UPDATE meta SET v = '1795165170000' WHERE k = 'heartbeat'"}, ErrInUse, "a sign of life 30s ago"},
-		{"a heartbeat ahead", []string{"UPDATE meta SET v = '2026-11-20T10:00:00.000Z' WHERE k = 'heartbeat'"}, ErrInUse, "a sign of life"},
+		{"a heartbeat ahead", []string{"UPDATE meta SET v = '2026-11-20T10:00:00.000Z' WHERE k = 'heartbeat'"}, ErrInUse, "1h0m0s in the future"},
 		{"a heartbeat that is none", []string{"UPDATE meta SET v = 'soon' WHERE k = 'heartbeat'"}, ErrForeign, "it is no time"},
 		{"restored paths that are none", []string{`UPDATE meta SET v = '{"/a": 7}' WHERE k = 'restored_paths'`}, ErrForeign, "no list of paths and times"},
 		{"no items", []string{"DROP TABLE items"}, ErrForeign, "it has no table items"},
@@ -522,5 +522,70 @@ func TestImportFaults(t *testing.T) {
 			}
 			wantOnly(t, dir, "relay.lock")
 		}
+	}
+}
+
+// TestImportBeatsAtItsEnd: however long an import takes, a start soon after it
+// finds a fresh heartbeat, and keeps the epoch.
+func TestImportBeatsAtItsEnd(t *testing.T) {
+	t.Parallel()
+	o, now := importOptions(t, tsStore(t), t.TempDir()), fixtureNow
+	o.Now = func() time.Time { return now }
+	o.step = func(name string) {
+		if name == "committed" {
+			now = now.Add(time.Hour)
+		}
+	}
+	did, err := importInto(t, o)
+	if err != nil || !did.At.Equal(fixtureNow) {
+		t.Errorf("got %s, %v; want the time it began", did.At, err)
+	}
+	in, err := InfoAtRest(o.Dir)
+	if err != nil || !in.Heartbeat.Equal(now) {
+		t.Errorf("got a heartbeat of %s, %v; want %s", in.Heartbeat, err, now)
+	}
+}
+
+// TestImportEndsWithItsContext wherever it is, and leaves nothing.
+func TestImportEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	for _, at := range []string{"begun", "first item", "rows copied", "committed"} {
+		o := importOptions(t, tsStore(t), t.TempDir())
+		o.Lock = mustLock(t, o.Dir)
+		ctx, stop := context.WithCancel(t.Context())
+		o.step = func(name string) {
+			if name == at {
+				stop()
+			}
+		}
+		if _, err := Import(ctx, o); !errors.Is(err, context.Canceled) || Damaged(err) {
+			t.Errorf("%s: got %v; want context.Canceled", at, err)
+		}
+		mustRelease(t, o.Lock)
+		wantOnly(t, o.Dir, "relay.lock")
+	}
+}
+
+// TestImportInDoubt: when the device fails after the rename, the error says that
+// the store stands.
+func TestImportInDoubt(t *testing.T) {
+	t.Parallel()
+	o := importOptions(t, tsStore(t), filepath.Join(t.TempDir(), "data"))
+	if err := MakeFolder(o.Dir); err != nil {
+		t.Fatal(err)
+	}
+	away := o.Dir + ".away"
+	o.step = func(name string) {
+		if name == "renamed" {
+			if err := os.Rename(o.Dir, away); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if _, err := importInto(t, o); !errors.Is(err, ErrDoubt) {
+		t.Errorf("got %v; want ErrDoubt", err)
+	}
+	if exists, err := Exists(away); err != nil || !exists {
+		t.Errorf("a store is there: %t, %v; want it", exists, err)
 	}
 }

@@ -40,6 +40,10 @@ type Rekeyed struct {
 // from.
 func (s *Store) Rekey(ctx context.Context, from wire.PublicKey, to wire.PrivateKey, at time.Time, actor, reason string) (did Rekeyed, err error) {
 	at = at.UTC().Truncate(time.Millisecond)
+	if err := s.tempStore(ctx, "file"); err != nil { // what it sets aside grows with the store
+		return did, err
+	}
+	defer func() { _ = s.tempStore(context.WithoutCancel(ctx), "memory") }() // else it is only slower
 	err = s.Update(ctx, func(tx store.Tx) error {
 		t := own(tx)
 		in, err := t.Info()
@@ -56,7 +60,7 @@ func (s *Store) Rekey(ctx context.Context, from wire.PublicKey, to wire.PrivateK
 			func() error { return t.setMeta("relay_pubkey", to.Public()) },
 			func() error { return t.SetEpoch(did.Epoch) },
 			func() error { return t.SetHeartbeat(at) },
-			func() error { return t.setJSON(stateWanted+"backup", "after a rekey") }, // older ones are of the old key
+			func() error { return t.setJSON(stateWanted+"backup", "a rekey") }, // older ones are of the old key
 		} {
 			if err := set(); err != nil {
 				return err
@@ -79,22 +83,35 @@ func (t *tx) signAgain(from wire.PublicKey, to wire.PrivateKey, did *Rekeyed) er
 		return err
 	}
 	for _, held := range []bool{false, true} {
-		var notices []store.Item
-		if err := t.c.query(func(r row) error {
-			it := item(r)
-			it.Wire = r.bytes(10)
-			notices = append(notices, it)
-			return nil
-		}, "SELECT "+itemColumns+", wire FROM "+table(held)+" WHERE kind = ? AND sender_pubkey = ?", store.KindExpired, from); err != nil {
-			return err
-		}
-		for _, it := range notices {
-			if err := t.signNotice(it, held, from, to, did); err != nil {
+		for last, n := (store.Item{}), noticesAtOnce; n == noticesAtOnce; {
+			notices, err := t.noticesAfter(last, held, from)
+			if err != nil {
 				return err
 			}
+			for _, last = range notices {
+				if err := t.signNotice(last, held, from, to, did); err != nil {
+					return err
+				}
+			}
+			n = len(notices)
 		}
 	}
 	return nil
+}
+
+const noticesAtOnce = 500 // in memory
+
+// noticesAfter are the next notices that a key signed, in the order of their
+// queues and numbers.
+func (t *tx) noticesAfter(last store.Item, held bool, from wire.PublicKey) (list []store.Item, err error) {
+	err = t.c.query(func(r row) error {
+		it := item(r)
+		it.Wire = r.bytes(10)
+		list = append(list, it)
+		return nil
+	}, "SELECT "+itemColumns+", wire FROM "+table(held)+` WHERE kind = ? AND sender_pubkey = ? AND (target_pubkey, seq) > (?, ?)
+		ORDER BY target_pubkey, seq LIMIT ?`, store.KindExpired, from, last.Target, last.Seq, noticesAtOnce)
+	return list, err
 }
 
 func (t *tx) signNotice(it store.Item, held bool, from wire.PublicKey, to wire.PrivateKey, did *Rekeyed) error {
@@ -124,6 +141,14 @@ func (t *tx) signNotice(it store.Item, held bool, from wire.PublicKey, to wire.P
 		return err
 	}
 	return t.counters.charge(it.Target, to.Public(), account, store.Usage{Items: 1, Bytes: size})
+}
+
+// tempStore says where the writer puts what it sets aside.
+func (s *Store) tempStore(ctx context.Context, where string) error {
+	return s.send(ctx, &call{direct: func(c *conn) error {
+		_, err := c.exec("PRAGMA temp_store = " + where)
+		return plain(err, s.path)
+	}})
 }
 
 // own is the transaction as this package knows it.

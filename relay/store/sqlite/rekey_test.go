@@ -3,6 +3,7 @@ package sqlite
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -124,4 +125,41 @@ func TestRekey(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// TestRekeyOfManyNotices signs more of them than it has in memory at once.
+func TestRekeyOfManyNotices(t *testing.T) {
+	t.Parallel()
+	old, next := mustKey(t), mustKey(t)
+	o := testOptions(t.TempDir())
+	o.Key = old.Public()
+	s := mustOpen(t, o)
+	defer checkedClose(t, s)
+	targets := []wire.PublicKey{storetest.Key("one"), storetest.Key("two")}
+	if err := s.Update(t.Context(), func(tx store.Tx) error {
+		for n := range noticesAtOnce {
+			for _, target := range targets {
+				id, body := wire.MakeExpiryNotice(old, fmt.Sprint("m", n), storetest.Key("three"), early, late)
+				if _, err := tx.Insert(store.Item{Target: target, Kind: store.KindExpired, ID: id, Sender: old.Public(), Hash: wire.Hash(body),
+					Size: int64(len(body)), AcceptedAt: early, ExpiresAt: restored, Wire: body}); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	did, err := s.Rekey(t.Context(), old.Public(), next, late, "test", "")
+	if want := int64(2 * noticesAtOnce); err != nil || did.Notices != want || did.NoticesLeft != 0 {
+		t.Errorf("got %+v, %v; want %d signed again", did, err, want)
+	}
+	looks(t, s, func(r store.Reader) error {
+		for _, target := range targets {
+			if u, err := r.ShareUsage(target, next.Public()); err != nil || u.Items != noticesAtOnce {
+				t.Errorf("got %+v, %v; want all of them by the new key", u, err)
+			}
+		}
+		return nil
+	})
 }

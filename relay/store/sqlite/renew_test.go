@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/agentmbx/agentmbx/relay/store"
 )
@@ -221,5 +222,91 @@ func TestFoldTakesTheLogIn(t *testing.T) {
 	}
 	if _, err := RestoredPaths(killed); !errors.Is(err, ErrNotAStore) {
 		t.Errorf("junk: got %v; want ErrNotAStore", err)
+	}
+}
+
+// However long a restore takes, a start soon after it finds a fresh heartbeat.
+func TestRenewBeatsAtItsEnd(t *testing.T) {
+	t.Parallel()
+	copied, current := replaced(t, hosts, nil)
+	now := restored
+	s, _ := renewed(t, copied, current, Renewal{At: restored, Now: func() time.Time { return now },
+		Finish: func(Carried) ([]byte, error) { now = now.Add(time.Hour); return []byte("{}"), nil }})
+	looks(t, s, func(r store.Reader) error {
+		in, err := r.Info()
+		if err != nil || !in.Heartbeat.Equal(restored.Add(time.Hour)) {
+			t.Errorf("got a heartbeat of %s, %v; want the time of the end", in.Heartbeat, err)
+		}
+		log, err := r.Log("restore", 1)
+		if err != nil || len(log) != 1 || !log[0].At.Equal(restored) {
+			t.Errorf("got %v, %v; want the restore logged at its beginning", log, err)
+		}
+		return nil
+	})
+}
+
+// An end of the context is told as that, and not as a fault of either store.
+func TestRenewEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	copied, current := replaced(t, all(hosts, pushed("beta", "alpha", "m1")), all(revoke("gamma", late), pushed("beta", "alpha", "m2")))
+	was := readFile(t, copied)
+	for _, what := range []string{"before", "in its receipt"} {
+		ctx, stop := context.WithCancel(t.Context())
+		if what == "before" {
+			stop()
+		}
+		_, err := Renew(ctx, copied, current, Renewal{Epoch: "e", At: restored, Finish: func(Carried) ([]byte, error) { stop(); return []byte("{}"), nil }})
+		if !errors.Is(err, context.Canceled) || errors.Is(err, ErrReplaced) || Damaged(err) {
+			t.Errorf("%s: got %v; want context.Canceled and nothing else", what, err)
+		}
+		if !slices.Equal(was, readFile(t, copied)) {
+			t.Errorf("%s: the copy has changed", what)
+		}
+	}
+}
+
+// What is made of a file ends with the context in the middle of its rows, and so
+// does a long write.
+func TestStatementsEndWithTheContext(t *testing.T) {
+	t.Parallel()
+	c, err := openConn(another(t, early, hosts), "rw", renewPragmas)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.close()
+	const numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT "
+	for what, run := range map[string]func(stop func()) error{
+		"rows": func(stop func()) error { return c.query(func(row) error { stop(); return nil }, numbers+"i FROM n") },
+		"a write": func(stop func()) error {
+			time.AfterFunc(time.Millisecond, stop)
+			_, err := c.execLong("INSERT INTO state (name, value) " + numbers + "'n' || i, '1' FROM n")
+			return err
+		},
+	} {
+		ctx, stop := context.WithCancel(t.Context())
+		if err := c.during(ctx, func() error { return run(stop) }); !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: got %v; want context.Canceled", what, err)
+		}
+		stop()
+		c.failed = nil
+	}
+}
+
+// A store's folder is made with the way to it, for its owner alone.
+func TestMakeFolder(t *testing.T) {
+	t.Parallel()
+	base := t.TempDir()
+	writeFile(t, filepath.Join(base, "file"), nil)
+	for _, c := range []struct {
+		dir  string
+		made bool
+	}{{"one/two/three", true}, {"one/two/three", true}, {"one", true}, {"file", false}, {"file/two", false}} {
+		dir := filepath.Join(base, c.dir)
+		if err := MakeFolder(dir); (err == nil) != c.made {
+			t.Errorf("%s: got %v; want it made %v", c.dir, err, c.made)
+		}
+		if st, err := os.Stat(dir); c.made && (err != nil || st.Mode() != os.ModeDir|0o700) {
+			t.Errorf("%s: got %v, %v; want a folder of mode 0700", c.dir, st, err)
+		}
 	}
 }

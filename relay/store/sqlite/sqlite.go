@@ -251,7 +251,7 @@ func prepareDir(dir string, create bool) error {
 	}
 	st, err := os.Stat(dir)
 	if errors.Is(err, os.ErrNotExist) {
-		return os.MkdirAll(dir, 0o700)
+		return MakeFolder(dir)
 	}
 	if err != nil {
 		return err
