@@ -72,10 +72,10 @@ func TestRunInABubble(t *testing.T) {
 		ctx, cancel := context.WithCancel(ctx)
 		ended := make(chan error)
 		go func() { ended <- run.Run(ctx) }()
-		time.Sleep(time.Second) // of the bubble: the store's writer may wait for a moment
+		time.Sleep(time.Second) // moves the clock of the synctest bubble and costs nothing; the writer may wait for a moment of it
 		synctest.Wait()
 		same(t, "at once", fmt.Sprint(beats.Load(), sweeps.Load()), "0 1")
-		time.Sleep(30 * time.Minute)
+		time.Sleep(30 * time.Minute) // of the same clock
 		synctest.Wait()
 		same(t, "after half an hour", fmt.Sprint(beats.Load(), sweeps.Load()), "60 4")
 		cancel()
