@@ -12,7 +12,7 @@ TORTURE_TIMEOUT ?= 30m
 export CGO_ENABLED = 0
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test race fuzz bench bench-host bench-backup torture lint vet fmt staticcheck check
+.PHONY: help run build test race fuzz bench bench-host bench-backup bench-desk docs-tui torture lint vet fmt staticcheck check
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -33,10 +33,11 @@ race: ## run every test under the race detector (needs a C compiler)
 fuzz: ## fuzz every Fuzz function for FUZZTIME each (default 5s)
 	@GO=$(GO) FUZZTIME=$(FUZZTIME) .ci/fuzz
 
-bench: ## measure a relay, then a host, then backups
+bench: ## measure a relay, then a host, then backups, then the desk
 	$(GO) run ./relay/bench
 	$(MAKE) bench-host
 	$(MAKE) bench-backup
+	$(MAKE) bench-desk
 
 bench-host: ## measure a host: sealing, pushing, draining, its memory
 	$(GO) test -run '^$$' -bench 'Host(Seal|Open|Row)' ./relay/host
@@ -46,9 +47,16 @@ bench-backup: export MBX_BENCH_MIB ?= 1024
 bench-backup: ## measure backup, verify, drill and restore of a store of MBX_BENCH_MIB (default 1024)
 	$(GO) test -run '^$$' -bench . -benchtime 1x -timeout 30m ./backup/...
 
+bench-desk: ## measure the desk's lists on a million items, and what a screen costs to draw
+	$(GO) test -run '^$$' -bench Desk -benchtime 100x -timeout 30m ./admin
+	$(GO) test -run '^$$' -bench View ./tui
+
 torture: export MBX_TORTURE_ROUNDS ?= 20
 torture: ## kill relays, hosts, backups and restores at every step, MBX_TORTURE_ROUNDS times (default 20)
-	$(GO) test -count=1 -run 'Torture|Crash' -timeout $(TORTURE_TIMEOUT) ./admin/... ./backup/... ./cmd/... ./relay/...
+	$(GO) test -count=1 -run 'Torture|Crash' -timeout $(TORTURE_TIMEOUT) ./admin/... ./backup/... ./cmd/... ./relay/... ./tui/...
+
+docs-tui: ## make docs/tui.md from the screens
+	$(GO) test -run TestDocsAreFresh ./tui -update
 
 vet: ## go vet
 	$(GO) vet ./...

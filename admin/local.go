@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/agentmbx/agentmbx/admin/jobs"
@@ -62,22 +61,6 @@ func (l *Local) RunJobs(ctx context.Context) error { return l.jobs.Run(ctx) }
 // Close ends the runs that are not finished.
 func (l *Local) Close() error { return l.jobs.Close() }
 
-// Log lists the relay log, newest first.
-func (l *Local) Log(ctx context.Context, f LogFilter) ([]LogEntry, error) {
-	if err := checkLimit(f.Limit); err != nil {
-		return nil, err
-	}
-	ops, err := l.o.Relay.Log(ctx, f.Op, f.Limit)
-	if err != nil {
-		return nil, err
-	}
-	entries := make([]LogEntry, len(ops))
-	for i, o := range ops {
-		entries[i] = LogEntry{ID: o.ID, At: o.At, Op: o.Op, Receipt: o.Receipt}
-	}
-	return entries, nil
-}
-
 func checkLimit(n int) error {
 	if n < 1 || n > MaxLog {
 		return fmt.Errorf("%w: limit: want 1 to %d", ErrBadRequest, MaxLog)
@@ -93,22 +76,15 @@ func (l *Local) RotateEpoch(ctx context.Context, a Action) (string, error) {
 	return l.o.Relay.RotateEpoch(ctx, a.Actor, a.Reason)
 }
 
-func (a Action) check() error {
-	if strings.TrimSpace(a.Actor) == "" || len(a.Actor) > 200 || len(a.Reason) > 1000 {
-		return fmt.Errorf("%w: want an actor of at most 200 and a reason of at most 1000 bytes", ErrBadRequest)
-	}
-	return nil
-}
-
 // Jobs lists the jobs and how each stands.
 func (l *Local) Jobs(ctx context.Context) ([]jobs.State, error) { return l.jobs.States(ctx) }
 
 // Runs lists runs, newest first.
-func (l *Local) Runs(ctx context.Context, job string, limit int) ([]jobs.Run, error) {
-	if err := checkLimit(limit); err != nil {
+func (l *Local) Runs(ctx context.Context, f RunFilter) ([]jobs.Run, error) {
+	if err := checkLimit(f.Limit); err != nil {
 		return nil, err
 	}
-	return l.jobs.Runs(ctx, job, limit)
+	return l.jobs.Runs(ctx, f.Job, f.Before, f.Limit)
 }
 
 // StartJob begins a run.

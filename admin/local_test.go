@@ -33,11 +33,12 @@ type rig struct {
 	relay *relay.Relay
 	store *sqlite.Store
 	dir   string
+	refs  map[string]relay.ItemRef // what put has queued, by id
 }
 
 func newRig(t *testing.T, change ...func(o *admin.Options)) *rig {
 	t.Helper()
-	r := &rig{t: t, dir: t.TempDir()}
+	r := &rig{t: t, dir: t.TempDir(), refs: map[string]relay.ItemRef{}}
 	r.now.Store(time.Date(2026, 10, 2, 12, 0, 0, 0, time.UTC).UnixMilli())
 	clock := func() time.Time { return time.UnixMilli(r.now.Load()).UTC() }
 	key, err := wire.GenerateKey()
@@ -287,7 +288,7 @@ func TestRequestsAreChecked(t *testing.T) {
 			t.Errorf("%s: got %v; want %v", tt.name, err, tt.want)
 		}
 	}
-	if _, err := r.Runs(t.Context(), "", 0); !errors.Is(err, admin.ErrBadRequest) {
+	if _, err := r.Runs(t.Context(), admin.RunFilter{}); !errors.Is(err, admin.ErrBadRequest) {
 		t.Errorf("no limit: got %v; want a bad request", err)
 	}
 	if _, err := r.PruneBackups(t.Context(), false, admin.Action{}); !errors.Is(err, admin.ErrBadRequest) {

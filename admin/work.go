@@ -2,6 +2,7 @@ package admin
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -28,6 +29,7 @@ const (
 	// folder's backups are taken and can be restored, so these are other jobs.
 	JobBackupFile = "backup-file"
 	JobDrillFile  = "drill-file"
+	JobVerify     = "verify"
 	JobCheckpoint = "checkpoint"
 	JobDisk       = "disk"
 )
@@ -52,6 +54,7 @@ func NewLocal(o Options) (*Local, error) {
 			{Name: JobDrill, Cron: o.DrillSchedule, Timeout: 6 * time.Hour, Do: l.drill},
 			{Name: JobBackupFile, Timeout: 6 * time.Hour, Do: l.backupFile},
 			{Name: JobDrillFile, Timeout: 6 * time.Hour, Do: l.drillFile},
+			{Name: JobVerify, Timeout: 6 * time.Hour, Do: l.verify},
 			{Name: JobCheckpoint, Every: 5 * time.Minute, Timeout: 10 * time.Minute, Do: l.checkpoint},
 			{Name: JobDisk, Every: time.Minute, Timeout: time.Minute, Do: l.disk},
 		},
@@ -198,15 +201,9 @@ func (l *Local) rehearse(ctx context.Context, t *jobs.Task, a DrillArgs) (string
 	if (l.o.Key == wire.PrivateKey{}) {
 		return "", fmt.Errorf("%w: a drill needs the relay's key: put relay.key back or set MBX_RELAY_KEY", ErrRefused)
 	}
-	if a.Identity == "" {
-		a.Identity = l.o.IdentityFile
-	}
-	var ids []age.Identity
-	if a.Identity != "" { // read when it is needed: mail does not depend on it
-		var err error
-		if ids, err = backup.ReadIdentities(a.Identity); err != nil {
-			return "", err
-		}
+	ids, err := l.identities(a.Identity)
+	if err != nil {
+		return "", err
 	}
 	file, source, done, err := l.toDrill(ctx, a.File, ids, t)
 	if err != nil {
@@ -231,6 +228,15 @@ func (l *Local) rehearse(ctx context.Context, t *jobs.Task, a DrillArgs) (string
 		return "", fmt.Errorf("%w: the drill of %s failed: %s", ErrUnhealthy, filepath.Base(r.File), r.FirstFault())
 	}
 	return fmt.Sprintf("%s: %d checks passed, served after %.1f s", filepath.Base(r.File), len(r.Checks), r.RTO), nil
+}
+
+// identities reads what opens an encrypted backup, when it is needed: mail does not
+// depend on it. "" is the file in the settings, if any.
+func (l *Local) identities(file string) ([]age.Identity, error) {
+	if file = cmp.Or(file, l.o.IdentityFile); file == "" {
+		return nil, nil
+	}
+	return backup.ReadIdentities(file)
 }
 
 // toDrill finds the file to drill. When nobody named one and the newest backup

@@ -166,7 +166,7 @@ func (m *making) write(ctx context.Context) error {
 	m.r.Items, m.r.ItemBytes, m.r.Enrolments = report.Totals.Items, report.Totals.Bytes, report.Totals.Enrolments
 	m.r.Bytes, m.r.SHA256 = report.Bytes, report.SHA256
 	m.r.File = m.path
-	m.r.Restore = restoreCommand(m.path, m.StoreDir, m.r.Encrypted)
+	m.r.Restore = RestoreCommand(m.path, m.StoreDir, m.r.Encrypted)
 	if m.r.Encrypted {
 		if err := m.encrypt(ctx, m.plain); err != nil {
 			return err

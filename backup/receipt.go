@@ -134,8 +134,8 @@ func (r Receipt) readBack(b []byte, path string) error {
 	return nil
 }
 
-// restoreCommand is what an operator types to restore the backup at path.
-func restoreCommand(path, storeDir string, encrypted bool) string {
+// RestoreCommand is what an operator types to restore the backup at path.
+func RestoreCommand(path, storeDir string, encrypted bool) string {
 	c := "agentmbx relay restore " + quoted(path) + " --store-dir " + quoted(storeDir)
 	if encrypted {
 		c += " --identity IDENTITY_FILE"

@@ -83,7 +83,7 @@ func (w *restoring) force(what string) string {
 	if !w.Consume {
 		return what + ": --force"
 	}
-	return what + ", unset MBX_RELAY_RESTORE_FROM and run: " + restoreCommand(w.File, w.StoreDir, w.report.Encrypted) + " --force"
+	return what + ", unset MBX_RELAY_RESTORE_FROM and run: " + RestoreCommand(w.File, w.StoreDir, w.report.Encrypted) + " --force"
 }
 
 // named tells an error of a copy by the name of what was copied.

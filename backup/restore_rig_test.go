@@ -154,7 +154,7 @@ func whatStands(t testing.TB, dir string) (st stands) {
 	}
 	st = stands{contents: Contents(c), epoch: f.Info().Epoch, held: c.Parts[sqlite.PartHeld].Rows}
 	if err := f.View(func(r store.Reader) error {
-		lines, err := r.Log("restore", 100)
+		lines, err := r.Log("restore", 0, 100)
 		st.restores = len(lines)
 		return err
 	}); err != nil {

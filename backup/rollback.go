@@ -60,7 +60,7 @@ func (w *restoring) nameRollback(ctx context.Context) error {
 		}
 		return nil
 	}
-	w.r.Undo = restoreCommand(w.r.Rollback, w.StoreDir, false)
+	w.r.Undo = RestoreCommand(w.r.Rollback, w.StoreDir, false)
 	if w.dry {
 		return nil
 	}

@@ -104,6 +104,19 @@ func (r Report) Err() error {
 	return fmt.Errorf("%s: %w: %s", r.File, ErrBad, r.Fault())
 }
 
+// Verdict is the verification in one line.
+func (r Report) Verdict() string {
+	switch {
+	case r.Good:
+		return "a good backup"
+	case r.OnlyUnopened():
+		return "cannot be opened with these identities, so nothing is known of what it holds"
+	case r.Fault() != "":
+		return "NOT a good backup"
+	}
+	return "not verified: it is encrypted"
+}
+
 // OnlyUnopened reports whether nothing speaks against the file but that these
 // identities do not open it.
 func (r Report) OnlyUnopened() bool {

@@ -87,6 +87,36 @@ func find(t testing.TB, path, text string) int64 {
 	return int64(at)
 }
 
+// findLast is for what migrations left older copies of.
+func findLast(t testing.TB, path, text string) int64 {
+	t.Helper()
+	at := bytes.LastIndex(mustRead(t, path), []byte(text))
+	if at < 0 {
+		t.Fatalf("%q is not in %s", text, path)
+	}
+	return int64(at)
+}
+
+// root is the number of the page at which a table begins.
+func root(t testing.TB, path, table string) (page int64) {
+	t.Helper()
+	c, err := (&driver.Driver{}).Open("file:" + path + "?mode=ro")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	rows, err := c.(sqldriver.QueryerContext).QueryContext(t.Context(), "SELECT rootpage FROM sqlite_schema WHERE name = '"+table+"'", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	row := make([]sqldriver.Value, 1)
+	if err := rows.Next(row); err != nil {
+		t.Fatal(err)
+	}
+	return row[0].(int64)
+}
+
 // badFiles lists what can be wrong with a backup: what is done to a good one, the
 // checks that fail with its receipt beside it and without, and what is said.
 var badFiles = []struct {
@@ -110,8 +140,8 @@ var badFiles = []struct {
 	{"something after its end", func(t *testing.T, p string) { mustWrite(t, p, append(mustRead(t, p), "more"...)) }, "sha256, checksum", "checksum", "something was added"},
 	{"20 flipped bytes in the header", func(t *testing.T, p string) { flip(t, p, 20, 20) }, "sha256, store", "store", "changed"},
 	{"20 flipped bytes in the name of the format", func(t *testing.T, p string) { flip(t, p, 0, 20) }, "sha256, store", "store", "not an SQLite database"},
-	{"20 flipped bytes in the table of tables", func(t *testing.T, p string) { flip(t, p, find(t, p, "CREATE TABLE items"), 20) }, "sha256, store", "store", "it is damaged"},
-	{"20 flipped bytes in a page of a tree", func(t *testing.T, p string) { flip(t, p, 3*8192, 20) }, "sha256, checksum, facts", "checksum, facts", "changed"},
+	{"20 flipped bytes in the table of tables", func(t *testing.T, p string) { flip(t, p, findLast(t, p, "CREATE TABLE items"), 20) }, "sha256, store", "store", "it is damaged"},
+	{"20 flipped bytes in a page of a tree", func(t *testing.T, p string) { flip(t, p, 8192*(root(t, p, "totals")-1), 20) }, "sha256, checksum, facts", "checksum, facts", "changed"},
 	{"20 flipped bytes in an item's body", func(t *testing.T, p string) { flip(t, p, find(t, p, "item-30 item-30 item-30 item-30")+40, 20) },
 		"sha256, checksum, items", "checksum, items", "changed"},
 	{"20 flipped bytes in the log", func(t *testing.T, p string) { flip(t, p, find(t, p, "nothing but a log line"), 20) }, "sha256, checksum", "checksum", "changed"},
@@ -174,7 +204,7 @@ var badFiles = []struct {
 		run(t, p, "PRAGMA user_version = 0", "UPDATE meta SET v = 253402300800000 WHERE k = 'expiry_from'")
 	}, "sha256, times", "times", "in expiry_from"},
 	{"items from before 1970", func(t *testing.T, p string) {
-		run(t, p, "PRAGMA user_version = 0", "UPDATE items SET accepted_at = -1")
+		run(t, p, "PRAGMA user_version = 0", "UPDATE items SET accepted_at = -1", "UPDATE seqs SET oldest = -1 WHERE oldest IS NOT NULL")
 	}, "sha256, items, times", "times", "19 times"},
 	{"an item that expires after the year 9999", func(t *testing.T, p string) {
 		run(t, p, "PRAGMA user_version = 0", "UPDATE items SET expires_at = 253402300800000 WHERE seq = (SELECT max(seq) FROM items)")
@@ -191,6 +221,9 @@ var badFiles = []struct {
 	{"a run of the future", func(t *testing.T, p string) {
 		run(t, p, "PRAGMA user_version = 0", "INSERT INTO job_runs VALUES (1, 'x', 'x', 'x', 1, 9223372036854775807, 'ok', '')")
 	}, "sha256, times", "times", "in job_runs"},
+	{"a host that was seen in the future", func(t *testing.T, p string) {
+		run(t, p, "PRAGMA user_version = 0", "INSERT INTO last_seen VALUES (zeroblob(32), 253402300800000)")
+	}, "sha256, times", "times", "in last_seen"},
 	{"a log beside it", func(t *testing.T, p string) { mustWrite(t, p+"-wal", []byte("x")) }, "file", "file", "a live store's database"},
 	{"a journal beside it", func(t *testing.T, p string) { mustWrite(t, p+"-journal", []byte("x")) }, "file", "file", "a live store's database"},
 	{"a folder", func(t *testing.T, p string) {

@@ -41,14 +41,38 @@ func (r *Relay) firstBeat(ctx context.Context, last time.Time) error {
 	return err
 }
 
-// Beat writes a heartbeat. ErrDetached.
+// Beat writes a heartbeat, and with it what waits to be stored: when hosts were
+// last seen, and the sample of refused pushes. ErrDetached.
 func (r *Relay) Beat(ctx context.Context) error {
 	if r.detached() {
 		return fmt.Errorf("heartbeat: %w", ErrDetached)
 	}
+	r.refusals.storing.Lock()
+	defer r.refusals.storing.Unlock()
 	now := r.now()
-	if err := r.update(ctx, func(c *change) error { return c.SetHeartbeat(now) }); err != nil {
+	refused, version, changed := r.refusals.now()
+	hosts := r.seen.batch()
+	var room bool
+	err := r.update(ctx, func(c *change) error {
+		if err := c.SetHeartbeat(now); err != nil {
+			return err
+		}
+		if room = c.Room(); !room { // what room there is belongs to the heartbeat and to acks
+			return nil
+		}
+		if changed {
+			if err := c.storeRefusals(refused); err != nil {
+				return err
+			}
+		}
+		return c.saw(hosts)
+	})
+	if err != nil {
 		return fmt.Errorf("heartbeat: %w", err)
+	}
+	if room {
+		r.refusals.isStored(version)
+		r.seen.stored(hosts)
 	}
 	r.heartbeat.Store(now.UnixMilli())
 	return nil

@@ -18,7 +18,12 @@ const (
 	Accepted     EffectKind = "accepted"      // Item is queued for its target
 	Acked        EffectKind = "acked"         // Host acknowledged through Seq; Count items went
 	Expired      EffectKind = "expired"       // Item was dropped unread
+	Held         EffectKind = "held"          // Item was taken into the quarantine
+	Released     EffectKind = "released"      // Item is back in its queue, as Seq
+	Discarded    EffectKind = "discarded"     // Item was dropped from the quarantine
 	Revoked      EffectKind = "revoked"       // Host
+	Denied       EffectKind = "denied"        // Host is blocked
+	Undenied     EffectKind = "undenied"      // a denial is gone, of Host when it is enrolled
 	Rotated      EffectKind = "rotated"       // Host became Other; Count items moved
 	Listed       EffectKind = "listed"        // Host published its sender list
 	Swept        EffectKind = "swept"         // a sweep ended
@@ -39,7 +44,8 @@ type Effect struct {
 
 // Observer sees effects inside the transaction that has them, and may add rows
 // of its own through tx: what it adds is stored if and only if the effect is.
-// An error undoes both. It must not wait for anything.
+// An error undoes both. It must not wait for anything. What a dry run does is seen
+// here, too, and undone.
 type Observer interface {
 	Observe(tx store.Tx, e Effect) error
 }
@@ -74,6 +80,9 @@ func (r *Relay) update(ctx context.Context, fn func(c *change) error) error {
 		c = change{Tx: tx, r: r}
 		return fn(&c)
 	})
+	if err == nil {
+		r.activity.count(r.clock(), c.effects)
+	}
 	if err == nil || errors.Is(err, store.ErrUnknownOutcome) { // it may have been stored: look
 		r.wake(c.effects)
 	}
@@ -84,9 +93,9 @@ func (r *Relay) update(ctx context.Context, fn func(c *change) error) error {
 func (r *Relay) wake(effects []Effect) {
 	for _, e := range effects {
 		switch e.Kind {
-		case Accepted:
+		case Accepted, Released:
 			r.polls.wake(e.Item.Target)
-		case Revoked:
+		case Revoked, Denied:
 			r.polls.wake(e.Host)
 		case Rotated:
 			r.polls.wake(e.Host)

@@ -1,6 +1,7 @@
 package relay_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/agentmbx/agentmbx/relay"
 	"github.com/agentmbx/agentmbx/relay/store"
@@ -110,13 +112,27 @@ func TestEffects(t *testing.T) {
 		{"ack", func() error { _, err := r.relay.Ack(t.Context(), r.caller(beta), r.epoch(), 1); return err },
 			[]string{"acked beta seq 1 count 1"}},
 		{"v1 ack", func() error { return r.relay.AckV1(t.Context(), r.caller(beta), 1) }, []string{"acked beta seq 1 count 0"}},
-		{"rotate", func() error { _, err := r.rotate(beta, next); return err }, []string{"rotated beta next seq 0 count 2"}},
+		{"hold", func() error { r.done(r.relay.Hold, ref(beta, 2, second)); return nil }, []string{"held beta seq 2 count 0"}},
+		{"hold again", func() error { r.outcomes(r.relay.Hold, ref(beta, 2, second)); return nil }, nil},
+		{"release", func() error { r.done(r.relay.Release, ref(beta, 2, second)); return nil }, []string{"released beta seq 4 count 0"}},
+		{"discard", func() error {
+			r.done(r.relay.Hold, ref(beta, 4, second))
+			r.done(r.relay.Discard, ref(beta, 4, second))
+			return nil
+		}, []string{"accepted alpha seq 1 count 0", "discarded beta seq 4 count 0", "held beta seq 4 count 0"}},
+		{"block", func() error { _, err := r.relay.Block(t.Context(), beta.Pub(), time.Time{}, operator); return err },
+			[]string{"denied beta seq 0 count 0"}},
+		{"block again", func() error { _, err := r.relay.Block(t.Context(), beta.Pub(), time.Time{}, operator); return err }, nil},
+		{"unblock", func() error { _, err := r.relay.Unblock(t.Context(), r.denials(beta)[0].ID, operator); return err },
+			[]string{"undenied beta seq 0 count 0"}},
+		{"dismiss", func() error { _, err := r.relay.Dismiss(t.Context(), nil, operator); return err }, nil},
+		{"rotate", func() error { _, err := r.rotate(beta, next); return err }, []string{"rotated beta next seq 0 count 1"}},
 		{"expire", func() error { r.clock.Add(14 * day); _, err := r.relay.Sweep(t.Context()); return err },
-			[]string{"accepted alpha seq 1 count 0", "expired next seq 1 count 0", "swept seq 0 count 0"}},
+			[]string{"expired alpha seq 1 count 0", "swept seq 0 count 0"}},
 		{"epoch", func() error { _, err := r.relay.RotateEpoch(t.Context(), "test", "why not"); return err },
 			[]string{"epoch-rotated seq 0 count 0"}},
-		{"revoke", func() error { _, err := r.relay.Revoke(t.Context(), alpha.Pub()); return err }, []string{"revoked alpha seq 0 count 0"}},
-		{"revoke again", func() error { _, err := r.relay.Revoke(t.Context(), alpha.Pub()); return err }, nil},
+		{"revoke", func() error { _, err := r.relay.RevokeHost(t.Context(), alpha.Pub(), operator); return err }, []string{"revoked alpha seq 0 count 0"}},
+		{"revoke again", func() error { _, err := r.relay.RevokeHost(t.Context(), alpha.Pub(), operator); return err }, nil},
 		{"beat", func() error { return r.relay.Beat(t.Context()) }, nil},
 	}
 	for _, tt := range steps {
@@ -135,7 +151,8 @@ func TestEffects(t *testing.T) {
 		switch e.Kind {
 		case relay.EpochRotated:
 			same(t, "epoch", e.Epoch, r.epoch())
-		case relay.Accepted, relay.Expired:
+		case relay.Accepted, relay.Expired, relay.Held, relay.Released, relay.Discarded:
+			same(t, string(e.Kind)+": held", e.Item.Held, e.Kind == relay.Held || e.Kind == relay.Discarded)
 			if e.Item.Target != e.Host || e.Item.Seq != e.Seq || e.Item.ID == "" || e.Item.Size == 0 || e.Item.Hash == [32]byte{} {
 				t.Errorf("effect %s: got %+v; want the whole item but its wire", e.Kind, e.Item)
 			}
@@ -168,10 +185,18 @@ func TestObserverUndoesTheEffect(t *testing.T) {
 		}},
 		{"ack", relay.Acked, func() error { _, err := r.relay.Ack(ctx, r.caller(beta), r.epoch(), 1); return err }},
 		{"publish", relay.Listed, func() error { return r.publish(beta, t0, alpha) }},
+		{"hold", relay.Held, func() error { return r.tryDeed(r.relay.Hold, beta) }},
+		{"release", relay.Released, func() error { return r.tryDeed(r.relay.Release, beta) }},
+		{"hold, to discard", relay.Held, func() error { return r.tryDeed(r.relay.Hold, beta) }},
+		{"discard", relay.Discarded, func() error { return r.tryDeed(r.relay.Discard, beta) }},
+		{"hold, to discard another", relay.Held, func() error { return r.tryDeed(r.relay.Hold, beta) }},
+		{"discard, its notice", relay.Accepted, func() error { return r.tryDeed(r.relay.Discard, beta) }},
+		{"block", relay.Denied, func() error { _, err := r.relay.Block(ctx, gamma.Pub(), time.Time{}, operator); return err }},
+		{"unblock", relay.Undenied, func() error { _, err := r.relay.Unblock(ctx, r.denials(gamma)[0].ID, operator); return err }},
 		{"epoch", relay.EpochRotated, func() error { _, err := r.relay.RotateEpoch(ctx, "test", "why not"); return err }},
 		{"expire", relay.Expired, func() error { r.clock.Add(14 * day); _, err := r.relay.Sweep(ctx); return err }},
 		{"rotate", relay.Rotated, func() error { _, err := r.rotate(beta, wiretest.NewHost("beta")); return err }},
-		{"revoke", relay.Revoked, func() error { _, err := r.relay.Revoke(ctx, alpha.Pub()); return err }},
+		{"revoke", relay.Revoked, func() error { _, err := r.relay.RevokeHost(ctx, alpha.Pub(), operator); return err }},
 	} {
 		before := r.state(alpha, beta, gamma)
 		o.refuse = tt.kind
@@ -187,9 +212,22 @@ func TestObserverUndoesTheEffect(t *testing.T) {
 	}
 }
 
+// tryDeed does something to the first item of a host, wherever it stands.
+func (r *rig) tryDeed(do deedOf, h *wiretest.Host) error {
+	r.t.Helper()
+	var it store.Item
+	if held := r.heldBy(h); len(held) > 0 {
+		it = held[0].Item
+	} else {
+		it = r.queue(h)[0]
+	}
+	_, err := do(context.Background(), []relay.ItemRef{{Target: it.Target, Seq: it.Seq, ID: it.ID}}, operator)
+	return err
+}
+
 // state sums up what a store holds.
 func (r *rig) state(hosts ...*wiretest.Host) string {
-	s := []string{r.epoch(), fmt.Sprint(r.totals()), strings.Join(r.lines(), ";"), fmt.Sprint(len(r.log("")))}
+	s := []string{r.epoch(), fmt.Sprint(r.totals()), r.quarantine(), strings.Join(r.lines(), ";"), fmt.Sprint(len(r.log("")))}
 	for _, h := range hosts {
 		e, _ := r.enrolment(h)
 		s = append(s, fmt.Sprint(e), r.queued(h), fmt.Sprint(r.usage(h)))

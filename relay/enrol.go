@@ -156,18 +156,6 @@ func (c *change) enrol(q EnrolRequest, key wire.PublicKey, g Grant) error {
 	return c.did(Effect{Kind: Enrolled, Host: key})
 }
 
-// Revoke ends a host's enrolment for ever.
-func (r *Relay) Revoke(ctx context.Context, key wire.PublicKey) (was bool, err error) {
-	err = r.update(ctx, func(c *change) error {
-		var err error
-		if was, err = c.Revoke(key, r.now()); err != nil || !was {
-			return err
-		}
-		return c.did(Effect{Kind: Revoked, Host: key})
-	})
-	return was, err
-}
-
 // cut shortens a text to n characters, as the protocol counts them.
 func cut(s string, n int) string {
 	for i, r := range s {

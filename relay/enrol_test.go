@@ -78,7 +78,7 @@ func TestC7_NamesAndRevokedKeys(t *testing.T) {
 		refused(t, "hop", err, relay.Unauthorized, "")
 		e, _ := r.enrolment(h)
 		same(t, "live", e.Live(), false)
-		was, err := r.relay.Revoke(t.Context(), h.Pub())
+		was, err := r.relay.RevokeHost(t.Context(), h.Pub(), operator)
 		if was || err != nil {
 			t.Errorf("revoke again: got %v, %v; want false", was, err)
 		}

@@ -77,6 +77,7 @@ func (r *Relay) Verify(candidates []Candidate, h Hop, method, path string, body 
 	payload := wire.HopPayload(method, path, h.TS, body)
 	for _, c := range candidates {
 		if c.Key.Verify(payload, h.Sig) {
+			r.seen.note(c.Key, r.now())
 			return Caller{c.Enrolment}, c.denied
 		}
 	}

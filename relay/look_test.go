@@ -84,7 +84,7 @@ func (r *rig) epoch() (epoch string) {
 // log lists what the relay log has of a kind, oldest first.
 func (r *rig) log(op string) (ops []store.Op) {
 	r.t.Helper()
-	list, err := r.relay.Log(context.Background(), op, 100)
+	list, err := r.relay.Log(context.Background(), op, 0, 100)
 	if err != nil {
 		r.t.Fatalf("log: %v", err)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/agentmbx/agentmbx/relay"
+	"github.com/agentmbx/agentmbx/relay/store"
 	"github.com/agentmbx/agentmbx/relay/wire"
 	"github.com/agentmbx/agentmbx/relay/wire/wiretest"
 )
@@ -90,6 +91,16 @@ func TestLongPollIsWokenByMail(t *testing.T) {
 			ok(r.t, "rotate", err)
 			same(r.t, "moved", moved, 1)
 		}, "envelope"},
+		{"a release", func(r *rig, alpha, beta *wiretest.Host) {
+			it := mail(alpha, beta)
+			r.held1(alpha, beta, it)
+			r.done(r.relay.Release, ref(beta, 1, it))
+		}, "envelope"},
+		{"the notice of a discarded item", func(r *rig, alpha, beta *wiretest.Host) {
+			it := mail(beta, alpha)
+			r.held1(beta, alpha, it)
+			r.done(r.relay.Discard, ref(alpha, 1, it))
+		}, "expired"},
 		{"an expiry notice", func(r *rig, alpha, beta *wiretest.Host) {
 			r.pushed(beta, mail(beta, alpha), "accepted")
 			r.clock.Add(14 * day)
@@ -120,6 +131,10 @@ func TestLongPollIsEnded(t *testing.T) {
 		code string
 	}{
 		{"by revocation", func(r *rig, beta *wiretest.Host) { r.revoke(beta) }, relay.Unauthorized, ""},
+		{"by a block", func(r *rig, beta *wiretest.Host) {
+			same(r.t, "block", r.block(beta.Pub(), time.Time{}, operator), true)
+		},
+			relay.Unauthorized, "DENIED"},
 		{"by a rotation to another key", func(r *rig, beta *wiretest.Host) { r.rotated(beta) }, relay.Unauthorized, ""},
 		{"by a new epoch", func(r *rig, _ *wiretest.Host) {
 			_, err := r.relay.RotateEpoch(r.t.Context(), "test", "restored")
@@ -171,6 +186,47 @@ func TestLongPollIsEnded(t *testing.T) {
 		s, err := r.relay.Status(t.Context())
 		ok(t, "status", err)
 		same(t, "polls that wait", s.LongPolls, 0)
+	})
+}
+
+// held1 pushes the first item of a host and has it held before any poll sees it:
+// the poll of the tests is woken by the push, finds nothing, and waits on.
+func (r *rig) held1(from, to *wiretest.Host, it wire.PushItem) {
+	r.t.Helper()
+	ok(r.t, "push and hold at once", r.store.Update(r.t.Context(), func(tx store.Tx) error {
+		w := it.Targets[0].Wire
+		seq, err := tx.Insert(store.Item{Target: to.Pub(), Kind: store.KindEnvelope, ID: it.ID, Sender: from.Pub(), SenderHost: from.Name,
+			Hash: wire.Hash(w), Size: int64(len(w)), AcceptedAt: t0, ExpiresAt: t0.Add(14 * day), Wire: w})
+		if err != nil {
+			return err
+		}
+		return tx.Hold(to.Pub(), seq, t0, operator.Actor, operator.Reason)
+	}))
+}
+
+// A dry run wakes nobody.
+func TestDryRunsWakeNobody(t *testing.T) {
+	t.Parallel()
+	bubble(t, "all of them", func(t *testing.T) {
+		r := newRig(t)
+		alpha, beta := r.enrol("alpha"), r.enrol("beta")
+		it := mail(alpha, beta)
+		r.held1(alpha, beta, it)
+		dry := operator
+		dry.Dry = true
+		mine, hers := r.poll(t.Context(), alpha, relay.PullQuery{}), r.poll(t.Context(), beta, relay.PullQuery{})
+		ctx, refs := t.Context(), []relay.ItemRef{ref(beta, 1, it)}
+		_, released := r.relay.Release(ctx, refs, dry)
+		_, discarded := r.relay.Discard(ctx, refs, dry)
+		_, blocked := r.relay.Block(ctx, beta.Pub(), time.Time{}, dry)
+		_, revoked := r.relay.RevokeHost(ctx, beta.Pub(), dry)
+		ok(t, "dry runs", errors.Join(released, discarded, blocked, revoked))
+		for _, p := range []*poll{mine, hers} {
+			got, err := p.answer("poll", wait)
+			ok(t, "poll", err)
+			same(t, "items", len(got.Items), 0)
+		}
+		same(t, "held", r.quarantine(), "1:"+it.ID)
 	})
 }
 

@@ -63,11 +63,11 @@ func (r *Relay) Pull(ctx context.Context, who Caller, q PullQuery) (Page, error)
 }
 
 // Waiting tells how many bytes of mail wait for the caller: what a page of them
-// may take, before it is read.
+// may take, before it is read. Held items are in no page.
 func (r *Relay) Waiting(ctx context.Context, who Caller) (bytes int64, err error) {
 	err = r.store.View(ctx, func(v store.Reader) error {
-		u, err := v.QueueUsage(who.Key)
-		bytes = u.Bytes
+		q, err := v.Queue(who.Key)
+		bytes = q.Bytes - q.Held.Bytes
 		return err
 	})
 	return bytes, storeError(err)
@@ -107,6 +107,9 @@ func (r *Relay) page(ctx context.Context, who Caller, q PullQuery) (p Page, err 
 			return true
 		})
 	})
+	if err == nil && len(p.Items) > 0 {
+		r.activity.pulled.add(r.clock(), int64(len(p.Items)))
+	}
 	return p, storeError(err)
 }
 

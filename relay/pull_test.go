@@ -10,6 +10,7 @@ import (
 	"github.com/agentmbx/agentmbx/relay"
 	"github.com/agentmbx/agentmbx/relay/store"
 	"github.com/agentmbx/agentmbx/relay/wire"
+	"github.com/agentmbx/agentmbx/relay/wire/wiretest"
 )
 
 // page describes a page: "1:id 2:id last 2 more true head 3".
@@ -177,4 +178,39 @@ func TestC13_Info(t *testing.T) {
 	if in.You == nil || *in.You != (relay.You{Host: "beta", Key: beta.Pub()}) {
 		t.Errorf("you: got %+v; want the signing key's, not the shared name's", in.You)
 	}
+}
+
+// What a page may take is told by what can be in it: held items are not.
+func TestWaitingCountsNoHeldItem(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	alpha, beta := r.enrol("alpha"), r.enrol("beta")
+	a, b := mail(alpha, beta), mail(alpha, beta)
+	r.push(alpha, a, b)
+	waiting := func(h *wiretest.Host) int64 {
+		n, err := r.relay.Waiting(t.Context(), r.caller(h))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	all := waiting(beta)
+	rest := int64(0)
+	for _, it := range r.queue(beta)[1:] {
+		rest += it.Size
+	}
+	if err := r.store.Update(t.Context(), func(tx store.Tx) error {
+		return tx.Hold(beta.Pub(), 1, r.clock.Now(), "operator", "reason")
+	}); err != nil {
+		t.Fatal(err)
+	}
+	same(t, "one held", waiting(beta), rest)
+	if rest == 0 || rest == all {
+		t.Errorf("got %d of %d bytes; want a part", rest, all)
+	}
+	if err := r.store.Update(t.Context(), func(tx store.Tx) error { _, err := tx.Release(beta.Pub(), 1); return err }); err != nil {
+		t.Fatal(err)
+	}
+	same(t, "released", waiting(beta), all)
+	same(t, "a host without mail", waiting(alpha), int64(0))
 }

@@ -32,6 +32,7 @@ type PushResult struct {
 type prepared struct {
 	id, kind string
 	refusal  string // of the item as a whole
+	misfit   bool   // the refusal is one for the sample
 	targets  []preparedTarget
 	v1       bool // dedup by id alone, no expiry
 }
@@ -47,6 +48,7 @@ type preparedTarget struct {
 // outcome is what a transaction made of an item.
 type outcome struct {
 	status  string
+	misfit  bool // it was refused as a conflict or as malformed
 	targets []wire.AcceptTarget
 	at      time.Time
 	epoch   string
@@ -75,6 +77,7 @@ func (r *Relay) Push(ctx context.Context, from Caller, items []wire.PushItem) ([
 		return nil, err
 	}
 	for i, o := range outcomes {
+		r.noteRefusal(from, ready[i].id, o)
 		results[i] = PushResult{ItemID: ready[i].id, Status: o.status, Targets: o.targets}
 		if len(o.targets) > 0 {
 			accept := wire.NewAccept(r.pub, o.epoch, from.Key, ready[i].id, o.targets, o.at)
@@ -97,6 +100,7 @@ func (r *Relay) prepare(ctx context.Context, sender wire.PublicKey, it wire.Push
 		p.refusal = "bad targets"
 	}
 	if p.refusal != "" {
+		p.misfit = true
 		return p, nil
 	}
 	p.targets = make([]preparedTarget, len(it.Targets))
@@ -228,11 +232,21 @@ func (b *batch) target(key wire.PublicKey) (*target, error) {
 
 func reject(why string) outcome { return outcome{status: rejected + why} }
 
+// misfit rejects what no host should have sent.
+func misfit(why string) outcome { return outcome{status: rejected + why, misfit: true} }
+
+// noteRefusal remembers an item that was refused as a conflict or as malformed.
+func (r *Relay) noteRefusal(from Caller, id string, o outcome) {
+	if o.misfit {
+		r.refusals.note(from, id, o.status[len(rejected):], r.now())
+	}
+}
+
 // push decides about one item and stores it. All is checked before anything is
 // written, so a refusal leaves nothing behind.
 func (b *batch) push(p *prepared) (outcome, error) {
 	if p.refusal != "" {
-		return reject(p.refusal), nil
+		return outcome{status: rejected + p.refusal, misfit: p.misfit}, nil
 	}
 	for i, pt := range p.targets {
 		refusal := "target not enrolled"
@@ -243,14 +257,14 @@ func (b *batch) push(p *prepared) (outcome, error) {
 			}
 			refusal = t.refusal
 		}
-		if refusal == "" && repeats(p.targets[:i], pt.key) {
-			refusal = "duplicate target"
-		}
-		if refusal == "" {
-			refusal = pt.refusal
-		}
 		if refusal != "" {
 			return reject(refusal), nil
+		}
+		if repeats(p.targets[:i], pt.key) {
+			return misfit("duplicate target"), nil
+		}
+		if pt.refusal != "" {
+			return misfit(pt.refusal), nil
 		}
 	}
 	known := make([]store.Dedup, len(p.targets)) // Seq 0: not known
@@ -265,7 +279,7 @@ func (b *batch) push(p *prepared) (outcome, error) {
 			return outcome{}, err
 		}
 		if d.Hash != pt.hash && !p.v1 {
-			return reject("conflict"), nil
+			return misfit("conflict"), nil
 		}
 		known[i] = d
 	}

@@ -38,6 +38,7 @@ type Relay struct {
 	store     store.Store
 	key       wire.PrivateKey
 	pub       wire.PublicKey
+	runs      bool // it is a running relay, and no Detached one
 	version   string
 	limits    Limits
 	authority EnrolmentAuthority
@@ -50,6 +51,9 @@ type Relay struct {
 	enrols     *ratelimit.Limiter // by client address
 	polls      *polls
 	watch      clockWatch
+	refusals   refusals
+	seen       *seen
+	activity   activity
 
 	started   time.Time
 	heartbeat atomic.Int64 // of the last one stored, Unix milliseconds
@@ -60,9 +64,15 @@ type Relay struct {
 // be an older copy of the store (seed 000 §5).
 func New(ctx context.Context, o Options) (*Relay, error) {
 	r := Detached(o)
-	r.key, r.pub = o.Key, o.Key.Public()
+	r.runs = true
 	var in store.Info
-	err := o.Store.View(ctx, func(v store.Reader) (err error) { in, err = v.Info(); return err })
+	err := o.Store.View(ctx, func(v store.Reader) (err error) {
+		if r.refusals.sample, err = loadRefusals(v); err != nil {
+			return err
+		}
+		in, err = v.Info()
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -75,8 +85,8 @@ func New(ctx context.Context, o Options) (*Relay, error) {
 // ErrDetached: what was asked for is the work of a relay that runs.
 var ErrDetached = errors.New("only a running relay does this: start it with: agentmbx relay serve")
 
-// Detached is a relay without its key: for commands that look after a store
-// while no relay runs on it. It can do what needs no signature. It writes no
+// Detached is for commands that look after a store while no relay runs on it.
+// Without a key in o it can do what needs no signature. It writes no
 // heartbeat, which would make an old copy of a store look like one in use, and
 // does not sweep: the start of a relay looks at the clock first.
 func Detached(o Options) *Relay {
@@ -89,18 +99,26 @@ func Detached(o Options) *Relay {
 	if o.ChallengeLife == 0 {
 		o.ChallengeLife = 5 * time.Minute
 	}
+	var pub wire.PublicKey
+	if (o.Key != wire.PrivateKey{}) {
+		pub = o.Key.Public()
+	}
 	return &Relay{
-		store: o.Store, version: o.Version, limits: o.Limits,
+		key: o.Key, pub: pub, store: o.Store, version: o.Version, limits: o.Limits,
 		authority: o.Authority, observers: o.Observers, log: o.Log, clock: o.Now,
 		challenges: newChallenges(int(o.Limits.OpenChallenges), o.ChallengeLife),
 		pushes:     ratelimit.New(int(o.Limits.PushesPerMinute), int(o.Limits.RateKeys)),
 		enrols:     ratelimit.New(int(o.Limits.EnrolPerMinute), int(o.Limits.RateKeys)),
 		polls:      newPolls(int(o.Limits.PollsPerKey), int(o.Limits.Polls)),
+		seen:       newSeen(int(o.Limits.Enrolments)),
 		started:    o.Now(),
 	}
 }
 
-func (r *Relay) detached() bool { return r.pub == wire.PublicKey{} }
+func (r *Relay) detached() bool { return !r.runs }
+
+// keyless reports whether the relay cannot sign.
+func (r *Relay) keyless() bool { return r.pub == wire.PublicKey{} }
 
 // now is the time as the store keeps it.
 func (r *Relay) now() time.Time { return r.clock().UTC().Truncate(time.Millisecond) }

@@ -27,6 +27,9 @@ var t0 = time.Date(2026, 10, 2, 12, 0, 0, 0, time.UTC)
 
 const day = 24 * time.Hour
 
+// operator is who does what is done at the desk.
+var operator = relay.Deed{Actor: "ann", Reason: "a test"}
+
 // clock is a time that only tests move.
 type clock struct{ ms atomic.Int64 }
 
@@ -296,7 +299,7 @@ func (r *rig) rotated(h *wiretest.Host) *wiretest.Host {
 
 func (r *rig) revoke(h *wiretest.Host) {
 	r.t.Helper()
-	if was, err := r.relay.Revoke(context.Background(), h.Pub()); err != nil || !was {
+	if was, err := r.relay.RevokeHost(context.Background(), h.Pub(), operator); err != nil || !was {
 		r.t.Fatalf("revoke %s: got %v, %v; want true", h.Name, was, err)
 	}
 }

@@ -138,7 +138,8 @@ func (t *SweepReceipt) add(d SweepReceipt) {
 // expire drops one item. Its dedup row stays as a tombstone, so that a late
 // retry is a duplicate and no delivery.
 func (c *change) expire(it store.Item, now time.Time, did *SweepReceipt) error {
-	if err := c.Drop(it); err != nil {
+	notice, fate, err := c.notice(it, now, it.ExpiresAt)
+	if err != nil {
 		return err
 	}
 	switch it.Kind {
@@ -148,62 +149,91 @@ func (c *change) expire(it store.Item, now time.Time, did *SweepReceipt) error {
 		did.Expired.Notices++
 	default:
 		did.Expired.Envelopes++
-		if err := c.notify(it, now, did); err != nil {
-			return err
-		}
+	}
+	switch fate {
+	case NoticeQueued:
+		did.Notices++
+	case NoticeNotEnrolled:
+		did.Skipped.NotEnrolled++
+	case NoticeBefore:
+		did.Skipped.Duplicate++
+	case noticeOverCap:
+		did.Skipped.OverCap++
+	}
+	if err := c.drop(it, notice, fate); err != nil {
+		return err
 	}
 	return c.did(Effect{Kind: Expired, At: now, Host: it.Target, Item: it, Seq: it.Seq})
 }
 
-// notify queues the signed notice for the sender of an expired envelope.
-func (c *change) notify(it store.Item, now time.Time, did *SweepReceipt) error {
+// notice makes the signed notice for the sender of an envelope that is to be
+// dropped unread, and says what becomes of it. end is when the item's time was over.
+func (c *change) notice(it store.Item, now, end time.Time) (n store.Item, fate string, err error) {
+	if it.Kind != store.KindEnvelope {
+		return n, NoticeNone, nil
+	}
 	sender, err := c.Enrolment(it.Sender)
 	if errors.Is(err, store.ErrNotFound) || err == nil && !sender.Live() {
-		did.Skipped.NotEnrolled++
-		return nil
+		return n, NoticeNotEnrolled, nil
 	}
 	if err != nil {
-		return err
+		return n, "", err
 	}
-	id, body := wire.MakeExpiryNotice(c.r.key, it.ID, it.Target, it.AcceptedAt, it.ExpiresAt)
+	id, body := wire.MakeExpiryNotice(c.r.key, it.ID, it.Target, it.AcceptedAt, end)
 	if _, err := c.Dedup(c.r.pub, id, it.Sender); err == nil {
-		did.Skipped.Duplicate++
-		return nil
+		return n, NoticeBefore, nil
 	} else if !errors.Is(err, store.ErrNotFound) {
-		return err
+		return n, "", err
 	}
-	full, err := c.overCap(sender, int64(len(body)))
+	full, err := c.overCap(sender, int64(len(body)), it)
 	if err != nil {
-		return err
+		return n, "", err
 	}
 	if full {
-		did.Skipped.OverCap++
-		return nil
+		return n, noticeOverCap, nil
 	}
-	notice := store.Item{
+	return store.Item{
 		Target: it.Sender, Kind: store.KindExpired, ID: id, Sender: c.r.pub, SenderHost: "",
 		Hash: wire.Hash(body), Size: int64(len(body)), AcceptedAt: now, ExpiresAt: now.Add(c.r.retention()), Wire: body,
+	}, NoticeQueued, nil
+}
+
+// drop removes an item and queues the notice of it, if there is to be one.
+func (c *change) drop(it, notice store.Item, fate string) (err error) {
+	if err := c.Drop(it); err != nil || fate != NoticeQueued {
+		return err
 	}
 	if notice.Seq, err = c.Insert(notice); err != nil {
 		return err
 	}
-	did.Notices++
-	return c.did(Effect{Kind: Accepted, At: now, Host: notice.Target, Item: notice, Seq: notice.Seq})
+	return c.did(Effect{Kind: Accepted, At: notice.AcceptedAt, Host: notice.Target, Item: notice, Seq: notice.Seq})
 }
 
 // overCap reports whether a host's queue, or its account, has no room for one
-// more item of a size.
-func (c *change) overCap(e store.Enrolment, size int64) (bool, error) {
+// more item of a size once an item has left.
+func (c *change) overCap(e store.Enrolment, size int64, leaving store.Item) (bool, error) {
 	l := &c.r.limits
 	u, err := c.QueueUsage(e.Key)
-	if err != nil || u.Items+1 > l.MaxQueueItems || u.Bytes+size > l.MaxQueueBytes {
+	if err != nil {
 		return true, err
 	}
-	if e.Account == "" {
-		return false, nil
+	if leaving.Target == e.Key {
+		u.Items, u.Bytes = u.Items-1, u.Bytes-leaving.Size
 	}
-	u, err = c.AccountUsage(e.Account)
-	return u.Items+1 > l.MaxOwnerItems || u.Bytes+size > l.MaxOwnerBytes, err
+	if u.Items+1 > l.MaxQueueItems || u.Bytes+size > l.MaxQueueBytes || e.Account == "" {
+		return u.Items+1 > l.MaxQueueItems || u.Bytes+size > l.MaxQueueBytes, nil
+	}
+	if u, err = c.AccountUsage(e.Account); err != nil {
+		return true, err
+	}
+	target, err := c.Enrolment(leaving.Target)
+	if err := present(err); err != nil {
+		return true, err
+	}
+	if target.Account == e.Account {
+		u.Items, u.Bytes = u.Items-1, u.Bytes-leaving.Size
+	}
+	return u.Items+1 > l.MaxOwnerItems || u.Bytes+size > l.MaxOwnerBytes, nil
 }
 
 // prune forgets dedup rows past the horizon, counted from the acceptance. The

@@ -32,25 +32,24 @@ func (r *Relay) PushV1(ctx context.Context, from Caller, wires [][]byte) (V1Resu
 		return V1Result{Error: "rate limit exceeded"}, nil
 	}
 	ready := make([]prepared, 0, len(wires))
-	var stop string
 	for _, w := range wires {
-		p, refusal, err := r.prepareV1(ctx, from, w)
+		p, err := r.prepareV1(ctx, from, w)
 		if err != nil {
 			return V1Result{}, err
 		}
-		if refusal != "" {
-			stop = refusal
+		ready = append(ready, p)
+		if p.refusal != "" { // the push ends there
 			break
 		}
-		ready = append(ready, p)
 	}
 	outcomes, err := r.pushAll(ctx, from, ready, true)
 	if err != nil {
 		return V1Result{}, err
 	}
-	res := V1Result{Error: stop}
-	for _, o := range outcomes {
+	var res V1Result
+	for i, o := range outcomes {
 		if len(o.targets) == 0 {
+			r.noteRefusal(from, ready[i].id, o)
 			res.Error = o.status[len(rejected):]
 			break
 		}
@@ -61,18 +60,23 @@ func (r *Relay) PushV1(ctx context.Context, from Caller, wires [][]byte) (V1Resu
 
 // prepareV1 checks an envelope and resolves the hosts it is addressed to: one
 // item per host, all hosts or none.
-func (r *Relay) prepareV1(ctx context.Context, from Caller, w []byte) (p prepared, refusal string, err error) {
+func (r *Relay) prepareV1(ctx context.Context, from Caller, w []byte) (p prepared, err error) {
+	p = prepared{kind: wire.KindEnvelope, v1: true, misfit: true}
 	if int64(len(w)) > r.limits.MaxItemBytes {
-		return p, "item over size limit", nil
+		p.refusal = "item over size limit"
+		return p, nil
 	}
 	head, err := wire.CheckEnvelope(w)
+	p.id = head.ID
 	switch {
 	case err != nil:
-		return p, err.Error(), nil
+		p.refusal = err.Error()
 	case !head.Sealed:
-		return p, "envelope body is not sealed", nil
+		p.refusal = "envelope body is not sealed"
 	}
-	p = prepared{id: head.ID, kind: wire.KindEnvelope, v1: true}
+	if p.refusal != "" {
+		return p, nil
+	}
 	hash := wire.Hash(w)
 	err = r.store.View(ctx, func(v store.Reader) error {
 		for _, addr := range head.To {
@@ -89,12 +93,13 @@ func (r *Relay) prepareV1(ctx context.Context, from Caller, w []byte) (p prepare
 		return nil
 	})
 	if e, ok := err.(*Error); ok {
-		return p, e.Text, nil
+		p.refusal, p.misfit = e.Text, false
+		return p, nil
 	}
 	if len(p.targets) > int(r.limits.MaxTargets) {
-		return p, "too many recipient hosts", nil
+		p.refusal = "too many recipient hosts"
 	}
-	return p, "", storeError(err)
+	return p, storeError(err)
 }
 
 // V1Page is one page for a v1 host: envelopes only.

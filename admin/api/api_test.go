@@ -4,13 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -18,49 +16,18 @@ import (
 	"github.com/agentmbx/agentmbx/admin"
 	"github.com/agentmbx/agentmbx/admin/api"
 	"github.com/agentmbx/agentmbx/admin/jobs"
-	"github.com/agentmbx/agentmbx/backup"
 	"github.com/agentmbx/agentmbx/relay"
-	"github.com/agentmbx/agentmbx/relay/store"
 )
 
 // desk is a Service that says what it was asked.
 type desk struct {
 	admin.Service
-	action  admin.Action
-	filter  admin.LogFilter
-	request jobs.Request
+	action admin.Action
+	filter admin.LogFilter
 }
 
 func (d *desk) Status(context.Context) (admin.Status, error) {
 	return admin.Status{Status: relay.Status{Epoch: "e1"}, Jobs: []jobs.State{{Name: "sweep"}}}, nil
-}
-
-func (d *desk) StartJob(_ context.Context, q jobs.Request) (jobs.Run, error) {
-	d.request = q
-	switch q.Job {
-	case "running":
-		return jobs.Run{}, fmt.Errorf("%w: since yesterday", store.ErrRunning)
-	case "none":
-		return jobs.Run{}, jobs.ErrNoJob
-	}
-	return jobs.Run{ID: 7, Job: q.Job}, nil
-}
-
-func (d *desk) Run(_ context.Context, id int64) (jobs.Run, error) {
-	return jobs.Run{ID: id, Outcome: "ok", Result: json.RawMessage(`{"n":1}`), Progress: &jobs.Progress{Stage: "copy", Done: 1, Total: 2}}, nil
-}
-
-func (d *desk) Runs(_ context.Context, job string, limit int) ([]jobs.Run, error) {
-	return make([]jobs.Run, limit), nil
-}
-
-func (d *desk) Backups(context.Context) ([]backup.Entry, error) {
-	return []backup.Entry{{Path: "/b", Receipt: backup.Receipt{N: 3}}}, nil
-}
-
-func (d *desk) PruneBackups(_ context.Context, dryRun bool, a admin.Action) ([]backup.Decision, error) {
-	d.action = a
-	return []backup.Decision{{Path: "/b", Remove: !dryRun}}, nil
 }
 
 func (d *desk) Log(_ context.Context, f admin.LogFilter) ([]admin.LogEntry, error) {
@@ -79,15 +46,23 @@ func (d *desk) RotateEpoch(_ context.Context, a admin.Action) (string, error) {
 // serve runs a desk in dir until the test ends.
 func serve(t *testing.T, dir string) *desk {
 	t.Helper()
+	d, stop := start(t, dir)
+	t.Cleanup(stop)
+	return d
+}
+
+// start runs a desk in dir until stop.
+func start(t *testing.T, dir string) (d *desk, stop func()) {
+	t.Helper()
 	l, err := api.Listen(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	d := &desk{}
+	d = &desk{}
 	done := make(chan error, 1)
 	go func() { done <- api.Serve(ctx, l, d, slog.New(slog.DiscardHandler)) }()
-	t.Cleanup(func() {
+	return d, func() {
 		cancel()
 		if err := <-done; err != nil {
 			t.Errorf("Serve: got %v; want nil after a stop", err)
@@ -95,8 +70,7 @@ func serve(t *testing.T, dir string) *desk {
 		if _, err := api.Dial(context.Background(), dir); !errors.Is(err, api.ErrNotRunning) {
 			t.Errorf("Dial after the stop: got %v; want ErrNotRunning", err)
 		}
-	})
-	return d
+	}
 }
 
 func dial(t *testing.T, dir string) *api.Client {
@@ -137,37 +111,48 @@ func TestCallsCrossTheSocket(t *testing.T) {
 	}
 }
 
-func TestJobsCrossTheSocket(t *testing.T) {
+// A client outlives the relay: while none runs every call says so, and once one
+// runs again, calls reach it, wherever its socket is then.
+func TestClientOutlivesTheRelay(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ name, dir string }{
+		{"in the folder", t.TempDir()},
+		{"in a folder too deep for a socket", filepath.Join(t.TempDir(), strings.Repeat("d", 120))},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if err := os.MkdirAll(tt.dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			c := api.At(tt.dir)
+			for round := range 3 {
+				if _, err := c.Status(t.Context()); !errors.Is(err, api.ErrNotRunning) {
+					t.Errorf("round %d, before the start: got %v; want ErrNotRunning", round, err)
+				}
+				_, stop := start(t, tt.dir)
+				if _, err := c.Status(t.Context()); err != nil {
+					t.Errorf("round %d: got %v; want nil", round, err)
+				}
+				if _, err := c.RotateEpoch(t.Context(), admin.Action{Actor: "me"}); err != nil {
+					t.Errorf("round %d: got %v; want nil", round, err)
+				}
+				stop()
+			}
+			if _, err := c.RotateEpoch(t.Context(), admin.Action{Actor: "me"}); !errors.Is(err, api.ErrNotRunning) {
+				t.Errorf("at the end: got %v; want ErrNotRunning", err)
+			}
+		})
+	}
+}
+
+// A call whose caller gave up is the caller's error, not the relay's.
+func TestCallerGivesUp(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
-	d := serve(t, dir)
-	c := dial(t, dir)
-	if s, err := c.Status(t.Context()); err != nil || s.Job("sweep") == nil || s.Job("none") != nil {
-		t.Errorf("Status: got %+v, %v; want the sweep's state", s, err)
-	}
-	q := jobs.Request{Job: "backup", By: "me", Args: json.RawMessage(`{"file":"/x"}`), Confirm: true}
-	if r, err := c.StartJob(t.Context(), q); err != nil || r.ID != 7 || !reflect.DeepEqual(d.request, q) {
-		t.Errorf("StartJob: got %+v, %v, asked %+v; want %+v", r, err, d.request, q)
-	}
-	if r, err := c.Run(t.Context(), 7); err != nil || r.ID != 7 || string(r.Result) != `{"n":1}` || r.Progress.Total != 2 {
-		t.Errorf("Run: got %+v, %v; want the run", r, err)
-	}
-	if r, err := c.Runs(t.Context(), "backup", 3); err != nil || len(r) != 3 {
-		t.Errorf("Runs: got %+v, %v; want three", r, err)
-	}
-	if b, err := c.Backups(t.Context()); err != nil || len(b) != 1 || b[0].Receipt.N != 3 {
-		t.Errorf("Backups: got %+v, %v; want one", b, err)
-	}
-	done, err := c.PruneBackups(t.Context(), true, admin.Action{Actor: "me"})
-	if err != nil || len(done) != 1 || done[0].Remove || d.action.Actor != "me" {
-		t.Errorf("PruneBackups: got %+v, %v; want what would stay", done, err)
-	}
-	for _, tt := range []struct {
-		job  string
-		want error
-	}{{"running", admin.ErrRefused}, {"none", admin.ErrNotFound}} {
-		if _, err := c.StartJob(t.Context(), jobs.Request{Job: tt.job}); !errors.Is(err, tt.want) {
-			t.Errorf("StartJob %s: got %v; want %v", tt.job, err, tt.want)
-		}
+	serve(t, dir)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := api.At(dir).Status(ctx); !errors.Is(err, context.Canceled) || errors.Is(err, api.ErrNotRunning) {
+		t.Errorf("got %v; want context.Canceled", err)
 	}
 }
 
@@ -205,17 +190,26 @@ func TestBadCalls(t *testing.T) {
 		name, method, path, body string
 		want                     int
 	}{
-		{"no limit", "GET", "/v1/log", "", 400},
+		{"a limit that is no number", "GET", "/v1/log?limit=x", "", 400},
+		{"a parameter that is none", "GET", "/v1/status?verbose=true", "", 400},
+		{"a parameter twice", "GET", "/v1/log?limit=1&limit=2", "", 400},
 		{"not JSON", "POST", "/v1/rotate-epoch", "{", 400},
+		{"a member twice", "POST", "/v1/rotate-epoch", `{"actor":"me","actor":"you"}`, 400},
+		{"two documents", "POST", "/v1/rotate-epoch", `{"actor":"me"}{}`, 400},
+		{"a member of another case", "POST", "/v1/rotate-epoch", `{"Actor":"me"}`, 400},
+		{"a query on a write", "POST", "/v1/rotate-epoch?dry_run=true", `{"actor":"me"}`, 400},
+		{"a key that is none", "POST", "/v1/revoke", `{"actor":"me","key":"abc"}`, 400},
+		{"no body", "POST", "/v1/revoke", "", 400},
 		{"unknown member", "POST", "/v1/rotate-epoch", `{"actor":"me","force":true}`, 400},
 		{"too large", "POST", "/v1/rotate-epoch", `{"actor":"` + strings.Repeat("x", 70_000) + `"}`, 400},
-		{"a run that is no number", "GET", "/v1/runs/x", "", 400},
-		{"a run below all", "GET", "/v1/runs/99999999999999999999", "", 400},
-		{"runs without a limit", "GET", "/v1/runs", "", 400},
+		{"a run that is no number", "GET", "/v1/run?id=x", "", 400},
+		{"a run below all", "GET", "/v1/run?id=99999999999999999999", "", 400},
 		{"a run of nothing", "POST", "/v1/runs", "[]", 400},
 		{"a prune with a typo", "POST", "/v1/backups/prune", `{"dryrun":true}`, 400},
 		{"no such call", "GET", "/v1/shutdown", "", 404},
+		{"a path that is not clean", "GET", "/v1//status", "", 404},
 		{"another method", "GET", "/v1/rotate-epoch", "", 405},
+		{"a method of no call", "DELETE", "/v1/status", "", 405},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			req, err := http.NewRequest(tt.method, "http://relay"+tt.path, strings.NewReader(tt.body))
@@ -227,8 +221,12 @@ func TestBadCalls(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer resp.Body.Close()
-			if resp.StatusCode != tt.want {
-				t.Errorf("got %d; want %d", resp.StatusCode, tt.want)
+			var said struct{ Error string }
+			if err := json.NewDecoder(resp.Body).Decode(&said); err != nil || said.Error == "" || resp.StatusCode != tt.want {
+				t.Errorf("got %d, %+v, %v; want %d and a problem", resp.StatusCode, said, err, tt.want)
+			}
+			if got := resp.Header.Get("Cache-Control"); got != "no-store" {
+				t.Errorf("Cache-Control: got %q; want no-store", got)
 			}
 		})
 	}

@@ -3,146 +3,148 @@ package api
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net"
 	"net/http"
 	"net/url"
-	"path/filepath"
-	"strconv"
 	"syscall"
 	"time"
 
 	"github.com/agentmbx/agentmbx/admin"
-	"github.com/agentmbx/agentmbx/admin/jobs"
-	"github.com/agentmbx/agentmbx/backup"
 )
 
-// ErrNotRunning: no relay listens on the store's socket.
+// ErrNotRunning: no relay is there to answer. A Client may ask again later.
 var ErrNotRunning = errors.New("no relay is running on this store")
 
-// Client is the Service of the relay that runs on a store.
-type Client struct{ http http.Client }
+// Client is the Service of a running relay. It outlives the relay: once another
+// runs, calls reach that. Safe for concurrent use.
+type Client struct {
+	http  http.Client
+	base  string // what a path is put behind
+	token string
+	place string
+}
 
 var _ admin.Service = (*Client)(nil)
 
+// At is the client of whatever relay runs on the store in dir when it is called.
+func At(dir string) *Client {
+	return &Client{base: "http://relay", place: dir, http: http.Client{
+		Transport: &http.Transport{
+			// Each call finds the socket anew: a relay that starts again may have another.
+			DisableKeepAlives: true,
+			DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return connect(ctx, dir) },
+		},
+	}}
+}
+
 // Dial finds the relay that runs on the store in dir, or ErrNotRunning.
 func Dial(ctx context.Context, dir string) (*Client, error) {
-	path := filepath.Join(dir, socketName)
-	if other, err := address(filepath.Join(dir, addressName)); err == nil {
-		path = other
-	}
-	var d net.Dialer
-	c, err := d.DialContext(ctx, "unix", path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED), len(path) > maxPath && errors.Is(err, syscall.EINVAL):
-		return nil, ErrNotRunning
-	case err != nil:
-		return nil, fmt.Errorf("admin socket: %w", err)
+	c, err := connect(ctx, dir)
+	if err != nil {
+		return nil, err
 	}
 	_ = c.Close() // it was only to see who is there
-	return &Client{http.Client{
-		Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return d.DialContext(ctx, "unix", path)
-		}},
-	}}, nil
+	return At(dir), nil
 }
 
-// Status asks the running relay.
-func (c *Client) Status(ctx context.Context) (s admin.Status, err error) {
-	return s, c.call(ctx, http.MethodGet, "/v1/status", nil, &s)
-}
-
-// Log asks the running relay.
-func (c *Client) Log(ctx context.Context, f admin.LogFilter) (entries []admin.LogEntry, err error) {
-	q := url.Values{"op": {f.Op}, "limit": {strconv.Itoa(f.Limit)}}
-	return entries, c.call(ctx, http.MethodGet, "/v1/log?"+q.Encode(), nil, &entries)
-}
-
-// RotateEpoch has the running relay do it.
-func (c *Client) RotateEpoch(ctx context.Context, a admin.Action) (string, error) {
-	var e epochAnswer
-	err := c.call(ctx, http.MethodPost, "/v1/rotate-epoch", a, &e)
-	return e.Epoch, err
-}
-
-// Jobs asks the running relay.
-func (c *Client) Jobs(ctx context.Context) (list []jobs.State, err error) {
-	return list, c.call(ctx, http.MethodGet, "/v1/jobs", nil, &list)
-}
-
-// Runs asks the running relay.
-func (c *Client) Runs(ctx context.Context, job string, limit int) (list []jobs.Run, err error) {
-	q := url.Values{"job": {job}, "limit": {strconv.Itoa(limit)}}
-	return list, c.call(ctx, http.MethodGet, "/v1/runs?"+q.Encode(), nil, &list)
-}
-
-// StartJob has the running relay do it.
-func (c *Client) StartJob(ctx context.Context, q jobs.Request) (r jobs.Run, err error) {
-	return r, c.call(ctx, http.MethodPost, "/v1/runs", q, &r)
-}
-
-// Run asks the running relay.
-func (c *Client) Run(ctx context.Context, id int64) (r jobs.Run, err error) {
-	return r, c.call(ctx, http.MethodGet, "/v1/runs/"+strconv.FormatInt(id, 10), nil, &r)
-}
-
-// Backups asks the running relay.
-func (c *Client) Backups(ctx context.Context) (list []backup.Entry, err error) {
-	return list, c.call(ctx, http.MethodGet, "/v1/backups", nil, &list)
-}
-
-// PruneBackups has the running relay do it.
-func (c *Client) PruneBackups(ctx context.Context, dryRun bool, a admin.Action) (done []backup.Decision, err error) {
-	return done, c.call(patient(ctx), http.MethodPost, "/v1/backups/prune", pruneRequest{a, dryRun}, &done)
-}
+// Place is the store's folder or the relay's URL, for people.
+func (c *Client) Place() string { return c.place }
 
 const (
 	maxAnswer  = 64 << 20
 	callAnswer = 30 * time.Second
 )
 
-// patient marks a call that may take as long as it needs.
-func patient(ctx context.Context) context.Context { return context.WithValue(ctx, patience{}, true) }
-
-type patience struct{}
-
-func (c *Client) call(ctx context.Context, method, path string, in, out any) error {
-	var body io.Reader
-	if in != nil {
-		b, err := json.Marshal(in)
-		if err != nil {
-			return err
+// ask has the relay answer one call.
+func ask[Q, A any](ctx context.Context, c *Client, rt route[Q, A], q Q) (a A, err error) {
+	method, path := rt.pattern()
+	var body []byte
+	if rt.write {
+		body, err = encode(q)
+		if err == nil && int64(len(body)) > rt.body {
+			err = fmt.Errorf("%w: too much for one call", admin.ErrBadRequest)
 		}
-		body = bytes.NewReader(b)
+	} else if query, failed := encodeQuery(q); failed != nil {
+		err = failed
+	} else if query != "" {
+		path += "?" + query
 	}
-	if ctx.Value(patience{}) == nil {
+	if err != nil {
+		return a, err
+	}
+	if !rt.patient {
 		bounded, stop := context.WithTimeout(ctx, callAnswer)
 		defer stop()
-		ctx = bounded
+		return a, c.call(bounded, ctx, method, path, body, &a)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, "http://relay"+path, body)
+	return a, c.call(ctx, ctx, method, path, body, &a)
+}
+
+// call asks within ctx; the caller's own context says whether it was the caller
+// who gave up.
+func (c *Client) call(ctx, caller context.Context, method, path string, body []byte, out any) error {
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
-	resp, err := c.http.Do(req)
-	if errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("the relay did not answer within %s", callAnswer)
+	if c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
 	}
+	resp, err := c.http.Do(req)
 	if err != nil {
-		return fmt.Errorf("the relay went away: %v", err) // its missing socket is no file that somebody asked for
+		return c.failed(caller, err)
 	}
 	defer resp.Body.Close()
-	d := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer))
+	b, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	if err != nil {
+		return c.failed(caller, err)
+	}
+	if len(b) > maxAnswer {
+		return fmt.Errorf("%w: the answer is too large: ask for fewer", admin.ErrBadRequest)
+	}
 	if resp.StatusCode == http.StatusOK {
-		return d.Decode(out)
+		if json.Unmarshal(b, out) != nil {
+			return fmt.Errorf("what answers at %s is no desk of a relay, or one of another version", c.place)
+		}
+		return nil
 	}
 	var p problem
-	if err := d.Decode(&p); err != nil || p.Error == "" {
-		return fmt.Errorf("the relay answered %s", resp.Status)
+	if json.Unmarshal(b, &p) != nil || p.Error == "" {
+		return fmt.Errorf("what answers at %s is no desk of a relay: it says %d %s", c.place, resp.StatusCode, http.StatusText(resp.StatusCode))
 	}
 	return admin.OfKind(p.Code, p.Error)
+}
+
+// gone is an error of a relay that is not there, or not any more.
+type gone struct{ text string }
+
+func (g *gone) Error() string { return g.text }
+func (g *gone) Unwrap() error { return ErrNotRunning }
+
+// failed says why no answer came.
+func (c *Client) failed(caller context.Context, err error) error {
+	var wrapped *url.Error
+	if errors.As(err, &wrapped) {
+		err = wrapped.Err // which call it was is known to who asked
+	}
+	switch {
+	case caller.Err() != nil:
+		return caller.Err()
+	case errors.Is(err, ErrNotRunning), admin.Kind(err) != "":
+		return err
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("the relay did not answer within %s", callAnswer)
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return &gone{"the relay went away before it answered: see what it did before you ask again"}
+	}
+	var cert *tls.CertificateVerificationError
+	if errors.As(err, &cert) {
+		return fmt.Errorf("%s: its certificate is not trusted here: %w (SSL_CERT_FILE may name the one to trust)", c.place, cert.Err)
+	}
+	return fmt.Errorf("%s: %w", c.place, err)
 }

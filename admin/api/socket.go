@@ -1,5 +1,10 @@
 // Package api carries the operator's Service over a Unix socket in the store's
-// folder, so that no command ever writes beside a running relay.
+// folder, so that no command ever writes beside a running relay, and over TCP to
+// whoever has a token (Door). Client is the same Service at the other end.
+//
+// One table (routes) is both ends of every call: a read is a GET whose query is
+// decoded strictly, whatever may change something a POST of one strict JSON
+// object. Errors keep their text and their kind.
 package api
 
 import (

@@ -119,7 +119,7 @@ func (r *rig) stateOf(job string) State {
 
 func (r *rig) list(job string) []Run {
 	r.t.Helper()
-	runs, err := r.Runs(context.Background(), job, 1000)
+	runs, err := r.Runs(context.Background(), job, 0, 1000)
 	ok(r.t, "runs", err)
 	return runs
 }

@@ -281,7 +281,7 @@ func (r *Runner) learn(rd store.Reader, mono time.Duration) error {
 	}
 	past := make([][]store.Run, len(r.jobs))
 	for i, j := range r.jobs {
-		if past[i], err = rd.Runs(j.Name, keepRuns); err != nil {
+		if past[i], err = rd.Runs(j.Name, 0, keepRuns); err != nil {
 			return err
 		}
 		if ok, err := rd.LastRun(j.Name, store.OutcomeOK); err == nil {

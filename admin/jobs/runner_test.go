@@ -81,7 +81,7 @@ func TestRunInABubble(t *testing.T) {
 		cancel()
 		ok(t, "run", <-ended)
 		same(t, "what ran was ended and waited for", stopped.Load(), 1)
-		runs, err := run.Runs(t.Context(), "long", 10)
+		runs, err := run.Runs(t.Context(), "long", 0, 10)
 		ok(t, "runs", err)
 		same(t, "its row", brief(&runs[0]), `schedule failed "the relay stopped"`)
 		_, err = run.Start(t.Context(), Request{Job: "beat", By: "op"})
@@ -424,7 +424,7 @@ func TestATask(t *testing.T) {
 	is(t, "wait for no run", err, ErrNoRun)
 	_, err = r.Find(ctx, 1_000_000)
 	is(t, "find no run", err, ErrNoRun)
-	_, err = r.Runs(ctx, "no such", 10)
+	_, err = r.Runs(ctx, "no such", 0, 10)
 	is(t, "runs of no job", err, ErrNoJob)
 
 	// What is remembered besides the row is bounded.
@@ -496,7 +496,7 @@ type counting struct {
 	n *int
 }
 
-func (c *counting) Runs(string, int) ([]store.Run, error) { return nil, errors.New("a list") }
+func (c *counting) Runs(string, int64, int) ([]store.Run, error) { return nil, errors.New("a list") }
 
 func (c *counting) LastRun(job, outcome string) (store.Run, error) {
 	*c.n++

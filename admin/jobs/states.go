@@ -71,10 +71,11 @@ func (r *Runner) Find(ctx context.Context, id int64) (Run, error) {
 	return r.shown(row), nil
 }
 
-// Runs lists runs, newest first; job "" means all.
-func (r *Runner) Runs(ctx context.Context, job string, limit int) ([]Run, error) {
+// Runs lists runs, newest first and before an id (0: from the newest); job ""
+// means all.
+func (r *Runner) Runs(ctx context.Context, job string, before int64, limit int) ([]Run, error) {
 	var rows []store.Run
-	err := r.o.Store.View(ctx, func(rd store.Reader) (err error) { rows, err = rd.Runs(job, max(0, limit)); return err })
+	err := r.o.Store.View(ctx, func(rd store.Reader) (err error) { rows, err = rd.Runs(job, before, max(0, limit)); return err })
 	if err != nil {
 		return nil, err
 	}

@@ -15,47 +15,39 @@ import (
 	"github.com/agentmbx/agentmbx/relay/wire"
 )
 
-func newRelayAdmin(e env) *cobra.Command {
-	return newGroup(&cobra.Command{
-		Use:   "admin",
-		Short: "Look after a store, step by step",
-		Long: `Look after a store, step by step: what a relay does by itself, and what its
-operator may have it do. A running relay does it; otherwise the store is opened
-under its lock.`,
-		Example: `  agentmbx relay admin jobs --store-dir ./data
-  agentmbx relay admin jobs run backup`,
-	}, newAdminJobs(e))
+// adminCommands are what the desk's screens can do, for scripts.
+func adminCommands(e env) []*cobra.Command {
+	return []*cobra.Command{
+		newAdminOverview(e), newAdminQueues(e), newAdminItems(e), newAdminEnrolments(e), newAdminSenders(e), newAdminQuarantine(e),
+		newAdminDeny(e), newAdminJobs(e), newAdminBackups(e), newAdminDrills(e), newAdminLog(e),
+		newAdminToken(e),
+	}
 }
 
 func newAdminJobs(e env) *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
+	cmd := newGroup(&cobra.Command{
 		Use:   "jobs",
 		Short: "List the periodic jobs, when each runs next and how it went",
 		Long: `List the periodic jobs: their schedules (UTC), when each runs next, and how its
 last run went. Without a running relay nothing runs by itself.`,
 		Example: `  agentmbx relay admin jobs --store-dir ./data
-  agentmbx relay admin jobs --json`,
-	}
-	r := bindSettings(cmd.Flags(), "store-dir")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+  agentmbx relay admin jobs runs backup
+  agentmbx relay admin jobs run backup`,
+	}, newAdminJobsRun(e), newAdminJobsRuns(e))
+	at := bindDesk(cmd)
+	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		s, err := r.read()
-		if err != nil {
-			return err
-		}
-		return withDesk(cmd.Context(), e, s, func(svc admin.Service, running bool) error {
+		return at.with(cmd.Context(), e, func(svc admin.Service, running bool) error {
 			list, err := svc.Jobs(cmd.Context())
 			if err != nil {
 				return deskError(err)
 			}
-			if asJSON {
+			if *asJSON {
 				return printJSON(e.out, list)
 			}
 			return printJobs(e.out, list, running)
 		})
 	}
-	cmd.AddCommand(newAdminJobsRun(e))
 	return cmd
 }
 
@@ -94,7 +86,7 @@ func nextRun(j jobs.State, running bool) string {
 }
 
 func newAdminJobsRun(e env) *cobra.Command {
-	var confirm, asJSON bool
+	var confirm bool
 	cmd := &cobra.Command{
 		Use:   "run NAME",
 		Short: "Run a job now and wait for its end",
@@ -107,17 +99,46 @@ first, since what a sweep expires is gone.`,
   agentmbx relay admin jobs run sweep --confirm`,
 		Args: nArgs(1, 1, "the name of a job"),
 	}
-	r := bindSettings(cmd.Flags(), "store-dir", "backup-dir")
+	at := bindDesk(cmd, "backup-dir")
 	cmd.Flags().BoolVar(&confirm, "confirm", false, "do what would otherwise be held")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		s, err := r.read()
-		if err != nil {
-			return err
-		}
-		return withDesk(cmd.Context(), e, s, func(svc admin.Service, _ bool) error {
-			return runJob(cmd.Context(), e, svc, jobs.Request{Job: args[0], Confirm: confirm}, asJSON)
+		return at.with(cmd.Context(), e, func(svc admin.Service, _ bool) error {
+			return runJob(cmd.Context(), e, svc, jobs.Request{Job: args[0], Confirm: confirm}, *asJSON)
 		})
+	}
+	return cmd
+}
+
+func newAdminJobsRuns(e env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "runs [NAME]",
+		Short: "List the runs of the jobs, or of one, the last one first",
+		Example: `  agentmbx relay admin jobs runs backup --limit 10
+  agentmbx relay admin jobs runs --json`,
+		Args: nArgs(0, 1, ""),
+	}
+	var job string
+	listCommand(e, cmd, "before", nil, func(ctx context.Context, svc admin.Service) (list[jobs.Run], error) {
+		return list[jobs.Run]{
+			one: "run", many: "runs",
+			heading: "ID\tJOB\tSTARTED\tENDED\tOUTCOME\tASKED BY\tDETAIL",
+			cells: func(r jobs.Run) []string {
+				return []string{fmt.Sprint(r.ID), r.Job, timeOr(r.StartedAt), timeOr(r.FinishedAt), cmp.Or(r.Outcome, "runs"), r.AskedBy, r.Detail}
+			},
+			page: func(p admin.Paging) (admin.Page[jobs.Run], error) {
+				return backwards(p, func(r jobs.Run) int64 { return r.ID }, func(before int64, limit int) ([]jobs.Run, error) {
+					return svc.Runs(ctx, admin.RunFilter{Job: job, Before: before, Limit: limit})
+				})
+			},
+		}, nil
+	})
+	run := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			job = args[0]
+		}
+		return run(cmd, args)
 	}
 	return cmd
 }

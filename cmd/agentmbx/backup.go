@@ -63,19 +63,24 @@ func runBackup(ctx context.Context, e env, s Settings, given []string, a admin.B
 			}
 			q.Job, q.Args = admin.JobBackupFile, asked
 		}
-		run, err := followJob(ctx, e, svc, q)
-		if err != nil {
-			return err
-		}
-		var r backup.Receipt
-		if err := json.Unmarshal(run.Result, &r); err != nil {
-			return fmt.Errorf("the backup was taken, but its receipt cannot be read here: %s", run.Detail)
-		}
-		if asJSON {
-			return printJSON(e.out, r)
-		}
-		return printReceipt(e.out, r)
+		return backupNow(ctx, e, svc, q, asJSON)
 	})
+}
+
+// backupNow has a backup taken and prints its receipt.
+func backupNow(ctx context.Context, e env, svc admin.Service, q jobs.Request, asJSON bool) error {
+	run, err := followJob(ctx, e, svc, q)
+	if err != nil {
+		return err
+	}
+	var r backup.Receipt
+	if err := json.Unmarshal(run.Result, &r); err != nil {
+		return fmt.Errorf("the backup was taken, but its receipt cannot be read here: %s", run.Detail)
+	}
+	if asJSON {
+		return printJSON(e.out, r)
+	}
+	return printReceipt(e.out, r)
 }
 
 func printReceipt(out io.Writer, r backup.Receipt) error {

@@ -37,22 +37,26 @@ newer: clocks lie. A running relay answers, otherwise the store is opened.`,
 		}
 		return withDesk(cmd.Context(), e, s, func(svc admin.Service, running bool) error {
 			ownSettings(e, running, r.given("backup.dir"))
-			list, err := svc.Backups(cmd.Context())
-			if err != nil {
-				return deskError(err)
-			}
-			switch {
-			case asJSON:
-				return printJSON(e.out, append([]backup.Entry{}, list...))
-			case len(list) == 0:
-				_, err = fmt.Fprintln(e.out, "no backups yet; take one with: agentmbx relay backup")
-				return err
-			}
-			return printBackups(e.out, list)
+			return showBackups(cmd.Context(), e, svc, asJSON)
 		})
 	}
 	cmd.AddCommand(newPruneBackups(e))
 	return cmd
+}
+
+func showBackups(ctx context.Context, e env, svc admin.Service, asJSON bool) error {
+	list, err := svc.Backups(ctx)
+	if err != nil {
+		return deskError(err)
+	}
+	switch {
+	case asJSON:
+		return printJSON(e.out, append([]backup.Entry{}, list...))
+	case len(list) == 0:
+		_, err = fmt.Fprintln(e.out, "no backups yet; take one with: agentmbx relay backup")
+		return err
+	}
+	return printBackups(e.out, list)
 }
 
 // given names those of the settings that this command was given as a flag or in

@@ -32,7 +32,7 @@ func desk(ctx context.Context, e env, s Settings) (svc admin.Service, running bo
 		return c, true, func() error { return nil }, nil
 	}
 	if !errors.Is(err, api.ErrNotRunning) {
-		return nil, false, nil, err
+		return nil, false, nil, deskError(err)
 	}
 	st, err := openExisting(ctx, s.StoreDir)
 	if err != nil {
@@ -47,13 +47,13 @@ func desk(ctx context.Context, e env, s Settings) (svc admin.Service, running bo
 	if err := st.View(ctx, func(r store.Reader) (err error) { in, err = r.Info(); return err }); err != nil {
 		return nil, false, nil, err
 	}
-	// A drill needs the private key; whatever else the desk does goes without.
+	// A drill and a discard sign; whatever else the desk does goes without the key.
 	key, _, err := relay.LoadKey(s.StoreDir, takeSecret("MBX_RELAY_KEY"), true)
 	if err != nil || key.Public() != in.RelayKey {
 		key = wire.PrivateKey{}
 	}
 	log := newLog(s.LogFormat, io.Discard, io.Discard)
-	r := relay.Detached(relay.Options{Store: st, Version: version, Limits: s.Limits, Log: log})
+	r := relay.Detached(relay.Options{Store: st, Key: key, Version: version, Limits: s.Limits, Log: log})
 	local, err := newLocal(s, st, r, in.RelayKey, key, log)
 	if err != nil {
 		return nil, false, nil, err

@@ -90,27 +90,30 @@ func runDrill(ctx context.Context, e env, s Settings, a admin.DrillArgs, asJSON 
 	if !exists && a.File != "" {
 		return drillAlone(ctx, e, s, a, asJSON)
 	}
-	return withDesk(ctx, e, s, func(svc admin.Service, _ bool) error {
-		q := jobs.Request{Job: admin.JobDrill}
-		if a.File != "" {
-			q.Job = admin.JobDrillFile
-		}
-		if q.Args, err = json.Marshal(a); err != nil {
-			return err
-		}
-		run, failed := followJob(ctx, e, svc, q)
-		if len(run.Result) == 0 {
-			return failed
-		}
-		var receipt drill.Receipt
-		if err := json.Unmarshal(run.Result, &receipt); err != nil {
-			return errors.Join(failed, fmt.Errorf("the relay answered no drill's receipt: %w", err))
-		}
-		if err := printDrill(e.out, receipt, asJSON); err != nil {
-			return err
-		}
+	return withDesk(ctx, e, s, func(svc admin.Service, _ bool) error { return drillNow(ctx, e, svc, a, asJSON) })
+}
+
+// drillNow has a backup drilled and prints how it went.
+func drillNow(ctx context.Context, e env, svc admin.Service, a admin.DrillArgs, asJSON bool) (err error) {
+	q := jobs.Request{Job: admin.JobDrill}
+	if a.File != "" {
+		q.Job = admin.JobDrillFile
+	}
+	if q.Args, err = json.Marshal(a); err != nil {
+		return err
+	}
+	run, failed := followJob(ctx, e, svc, q)
+	if len(run.Result) == 0 {
 		return failed
-	})
+	}
+	var receipt drill.Receipt
+	if err := json.Unmarshal(run.Result, &receipt); err != nil {
+		return errors.Join(failed, fmt.Errorf("the relay answered no drill's receipt: %w", err))
+	}
+	if err := printDrill(e.out, receipt, asJSON); err != nil {
+		return err
+	}
+	return failed
 }
 
 // drillAlone drills a backup on a machine that has no store, as one that was kept
@@ -156,7 +159,7 @@ func printDrill(out io.Writer, r drill.Receipt, asJSON bool) error {
 	if asJSON {
 		return printJSON(out, r)
 	}
-	fmt.Fprintf(out, "%s (%s)\n", r.File, r.Source)
+	fmt.Fprintf(out, "%s (%s)\n", printable(r.File), printable(r.Source))
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	for _, c := range r.Checks {
 		mark := "ok"

@@ -12,9 +12,9 @@ const module = "github.com/agentmbx/agentmbx/"
 // mayImport is the map of docs/architecture.md: what of ours each package may
 // import, tests not counted. A package that is not here may not exist.
 var mayImport = map[string][]string{
-	"cmd/agentmbx":           {"admin", "admin/api", "admin/jobs", "backup", "backup/drill", "relay", "relay/authority", "relay/host", "relay/host/lan", "relay/server", "relay/store", "relay/store/sqlite", "relay/wire"},
+	"cmd/agentmbx":           {"admin", "admin/api", "admin/jobs", "backup", "backup/drill", "relay", "relay/authority", "relay/host", "relay/host/lan", "relay/server", "relay/store", "relay/store/sqlite", "relay/wire", "tui"},
 	"admin":                  {"admin/jobs", "backup", "backup/drill", "relay", "relay/store", "relay/wire"},
-	"admin/api":              {"admin", "admin/jobs", "backup", "relay"},
+	"admin/api":              {"admin", "admin/jobs", "backup", "relay", "relay/ratelimit", "relay/wire"},
 	"admin/jobs":             {"relay/store"},
 	"backup":                 {"relay/store", "relay/store/sqlite", "relay/wire"},
 	"backup/drill":           {"backup", "relay", "relay/authority", "relay/host/relayclient", "relay/server", "relay/store", "relay/store/sqlite", "relay/wire"},
@@ -30,6 +30,8 @@ var mayImport = map[string][]string{
 	"relay/store/sqlite":     {"relay/store", "relay/wire"},
 	"relay/wire":             {},
 	"relay/wire/wiretest":    {"relay/wire"},
+	"tui":                    {"admin", "admin/jobs", "backup", "backup/drill", "relay", "relay/store", "relay/wire", "tui/noquery"},
+	"tui/noquery":            {},
 	"relay/bench":            {"relay", "relay/authority", "relay/server", "relay/store", "relay/store/sqlite", "relay/wire", "relay/wire/wiretest"},
 }
 

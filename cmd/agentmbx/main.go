@@ -7,6 +7,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +16,8 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+
+	"github.com/spf13/cobra"
 )
 
 func main() {
@@ -23,7 +26,7 @@ func main() {
 
 // Main runs one command line and returns the exit code of the process. It
 // alone turns errors into exit codes (see exit.go) and prints them: one line
-// on errw. Facts go to out, everything else to errw.
+// on errw (see errorLine). Facts go to out, everything else to errw.
 //
 // An interrupt or SIGTERM cancels the command's context; a second one ends
 // the process at once.
@@ -37,11 +40,42 @@ func Main(args []string, in io.Reader, out, errw io.Writer) int {
 
 	root := newRoot(env{in: in, out: out, errw: errw})
 	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
+	cmd, err := root.ExecuteContextC(ctx)
 	if err != nil {
-		fmt.Fprintln(errw, "agentmbx:", printable(oneLine(err)))
+		fmt.Fprintln(errw, errorLine(cmd, err))
 	}
 	return exitCode(err)
+}
+
+// errorLine is an error as its one line on stderr: for a program that asked a
+// command of the desk for JSON, as JSON.
+func errorLine(cmd *cobra.Command, err error) string {
+	if wantsJSON(cmd) {
+		doc, bad := json.Marshal(errorFacts{oneLine(err), exitCode(err)})
+		if bad == nil {
+			return string(escapeJSON(doc))
+		}
+	}
+	return "agentmbx: " + printable(oneLine(err))
+}
+
+// errorFacts is what a command of the desk prints on stderr when it fails, with
+// --json and --json-lines.
+type errorFacts struct {
+	Error string `json:"error"`
+	Code  int    `json:"code"` // the exit code
+}
+
+func wantsJSON(cmd *cobra.Command) bool {
+	if cmd == nil || !strings.HasPrefix(cmd.CommandPath(), "agentmbx relay admin ") {
+		return false
+	}
+	for _, name := range []string{"json", "json-lines"} {
+		if f := cmd.Flags().Lookup(name); f != nil && f.Value.String() == "true" {
+			return true
+		}
+	}
+	return false
 }
 
 // untilSignal returns a context that an interrupt or SIGTERM ends. A second one

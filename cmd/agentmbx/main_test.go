@@ -20,13 +20,21 @@ func TestMain(m *testing.M) {
 
 // TestScripts runs the real Main in a process of its own, under the scripts of
 // testdata/script. They may say `exits CODE COMMAND...` and what
-// host_script_test.go adds. Scripts that prove a situation of the scenarios
+// host_script_test.go and admin_script_test.go add, and ask whether [race] the race
+// detector is at work. Scripts that prove a situation of the scenarios
 // begin with its letter and number.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
+		Condition: func(cond string) (bool, error) {
+			if cond != "race" {
+				return false, fmt.Errorf("unknown condition %s", cond)
+			}
+			return raceDetector, nil
+		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits": exits, "start": startScript, "end": endScript, "until": untilScript, "capture": captureScript,
+			"mail": mailScript, "spoil": spoilScript, "fetch": fetchScript, "accept": acceptScript,
 		},
 	})
 }

@@ -58,6 +58,7 @@ type process struct {
 	cmd    *exec.Cmd
 	url    string
 	epoch  string
+	says   string // at its start
 	stderr *lockedBuffer
 	done   chan struct{} // closed when it has ended
 	err    error         // of the end
@@ -129,7 +130,7 @@ func (p *process) awaitServing(stdout io.Reader) {
 	select {
 	case s := <-serving:
 		m := said.FindStringSubmatch(s)
-		p.url, p.epoch = m[1], m[2]
+		p.url, p.epoch, p.says = m[1], m[2], s
 	case <-p.done:
 		p.t.Fatalf("serve ended: %v\n%s", p.err, p.stderr)
 	case <-time.After(90 * time.Second):
@@ -211,15 +212,22 @@ func (c *client) call(base, method, path string, in, out any) (int, error) {
 
 func (c *client) enrol(t *testing.T, base string) {
 	t.Helper()
+	if err := c.enrolAt(base); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (c *client) enrolAt(base string) error {
 	var ch struct{ Challenge string }
 	if code, err := c.call(base, "POST", "/v1/relay/challenge", map[string]any{"host": c.Name, "pubkey": c.Pub()}, &ch); err != nil || code != 200 {
-		t.Fatalf("challenge: got %d, %v; want 200", code, err)
+		return fmt.Errorf("challenge: got %d, %v; want 200", code, err)
 	}
 	sig := c.Key.Sign(wire.EnrolPayload(ch.Challenge, c.Name, c.Pub(), ""))
 	in := map[string]any{"host": c.Name, "pubkey": c.Pub(), "owner_fp": "", "sig": sig}
 	if code, err := c.call(base, "POST", "/v1/relay/enrol", in, nil); err != nil || code != 200 {
-		t.Fatalf("enrol: got %d, %v; want 200", code, err)
+		return fmt.Errorf("enrol: got %d, %v; want 200", code, err)
 	}
+	return nil
 }
 
 type pushTarget struct {

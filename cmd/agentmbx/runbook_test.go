@@ -23,7 +23,7 @@ func TestRunbookCommands(t *testing.T) {
 	}
 	for _, m := range found {
 		root := newRoot(env{in: strings.NewReader(""), out: io.Discard, errw: io.Discard})
-		args := strings.Fields(regexp.MustCompile(`"[^"]*"`).ReplaceAllString(m[1], "TEXT"))[1:]
+		args := strings.Fields(regexp.MustCompile(`"[^"]*"`).ReplaceAllString(strings.TrimSuffix(m[1], " |"), "TEXT"))[1:]
 		cmd, rest, err := root.Find(args)
 		if err == nil {
 			err = cmd.ParseFlags(rest)

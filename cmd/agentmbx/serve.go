@@ -48,6 +48,10 @@ const lockWait = time.Minute
 
 func runServe(ctx context.Context, e env, s Settings) (err error) {
 	log := newLog(s.LogFormat, e.out, e.errw)
+	door, err := newDeskDoor(s.Admin, log)
+	if err != nil {
+		return err
+	}
 	st, key, source, err := openStore(ctx, e, s, log)
 	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
 		log.Info("stopped while waiting for the store")
@@ -75,17 +79,21 @@ func runServe(ctx context.Context, e env, s Settings) (err error) {
 		return errors.Join(err, l.Close())
 	}
 	desk.Begin()
-	sock, err := api.Listen(s.StoreDir)
-	if err != nil {
+	if err := door.listen(desk); err != nil {
 		return errors.Join(err, l.Close())
 	}
+	sock, err := api.Listen(s.StoreDir)
+	if err != nil {
+		return errors.Join(err, l.Close(), door.close())
+	}
 	srv := server.New(server.Options{Relay: r, Trust: server.TrustMode(s.TrustProxy), Log: log, Problems: desk.Problems})
-	if err := announce(ctx, e, s, r, l.Addr(), source, log); err != nil {
-		return errors.Join(err, l.Close(), sock.Close())
+	if err := announce(ctx, e, s, r, l.Addr(), door.place(), source, log); err != nil {
+		return errors.Join(err, l.Close(), door.close(), sock.Close())
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return srv.Serve(ctx, l) })
 	g.Go(func() error { return api.Serve(ctx, sock, desk, log) })
+	g.Go(func() error { return door.serve(ctx) })
 	g.Go(func() error { return desk.RunJobs(ctx) })
 	err = g.Wait()
 	if err == nil {
@@ -108,8 +116,8 @@ func listen(s Settings) (net.Listener, error) {
 	return l, nil
 }
 
-// announce says where the relay is and what it runs on.
-func announce(ctx context.Context, e env, s Settings, r *relay.Relay, addr net.Addr, source string, log *slog.Logger) error {
+// announce says where the relay and its desk are, and what it runs on.
+func announce(ctx context.Context, e env, s Settings, r *relay.Relay, addr net.Addr, desk, source string, log *slog.Logger) error {
 	in, err := r.Info(ctx, nil)
 	if err != nil {
 		return err
@@ -117,9 +125,15 @@ func announce(ctx context.Context, e env, s Settings, r *relay.Relay, addr net.A
 	if s.LogFormat == "json" {
 		log.Info("serving", "address", addr.String(), "store", s.StoreDir, "epoch", in.Epoch,
 			"fingerprint", in.Key.Fingerprint(), "key_source", source, "version", version)
+		if desk != "" {
+			log.Info("desk over TCP", "address", desk)
+		}
 		return nil
 	}
-	_, err = fmt.Fprintf(e.out, "agentmbx relay %s\nlistening on http://%s\nstore        %s\nepoch        %s\nrelay key    %s (from %s)\n",
-		version, addr, s.StoreDir, in.Epoch, in.Key.Fingerprint(), source)
+	if desk != "" {
+		desk = "desk         " + desk + "\n"
+	}
+	_, err = fmt.Fprintf(e.out, "agentmbx relay %s\nlistening on http://%s\n%sstore        %s\nepoch        %s\nrelay key    %s (from %s)\n",
+		version, addr, desk, s.StoreDir, in.Epoch, in.Key.Fingerprint(), source)
 	return err
 }

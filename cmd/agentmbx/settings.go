@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -77,6 +78,9 @@ type Settings struct {
 	// each path. MBX_RELAY_RESTORE_FROM; file restore_from.
 	RestoreFrom string
 
+	// Admin opens the operator's desk over TCP.
+	Admin AdminSettings
+
 	// Limits bounds what the relay takes and holds. Each is
 	// MBX_RELAY_LIMIT_<NAME> and, in the file, a key under limits. The days of
 	// retention are also MBX_RELAY_RETENTION_DAYS, which wins.
@@ -99,6 +103,8 @@ type setting struct {
 	kind kind
 	want string             // what set accepts, for people
 	set  func(string) error // takes the value over; its error is not shown
+	// secret: a value that is refused may be a secret in the wrong place.
+	secret bool
 }
 
 // kind says what a setting may look like in YAML.
@@ -145,7 +151,7 @@ func (s *Settings) table() []setting {
 		{key: "restore_from", env: []string{"MBX_RELAY_RESTORE_FROM"}, want: "a file", set: setDir(&s.RestoreFrom)},
 		{key: "log_format", env: []string{"MBX_LOG_FORMAT"}, def: "text", want: "text or json", set: setOneOf(&s.LogFormat, "text", "json")},
 	}
-	return append(rows, limitSettings(&s.Limits)...)
+	return slices.Concat(rows, adminSettings(&s.Admin), limitSettings(&s.Limits))
 }
 
 // settingsReader reads the settings of one command. It has a viper of its
@@ -205,7 +211,11 @@ func (r *settingsReader) read() (Settings, error) {
 			continue
 		}
 		if st.set(value) != nil {
-			return Settings{}, usage(fmt.Errorf("%s is %s: want %s", r.source(st, file), quoteValue(value), st.want))
+			shown := quoteValue(value)
+			if st.secret {
+				shown = "refused (not shown, it may be a token)"
+			}
+			return Settings{}, usage(fmt.Errorf("%s is %s: want %s", r.source(st, file), shown, st.want))
 		}
 	}
 	if s.BackupDir == "" {
@@ -218,9 +228,11 @@ func (r *settingsReader) read() (Settings, error) {
 // mistyped limit would be in force by its default, and nobody would know.
 func checkEnvironment(table []setting, environ []string) error {
 	known := map[string]bool{
-		"MBX_RELAY_KEY":  true, // taken by serve itself
-		"MBX_RELAY_URL":  true, // a host's
-		"MBX_RELAY_INIT": true, // the platform's first start
+		"MBX_RELAY_KEY":   true, // taken by serve itself
+		"MBX_RELAY_URL":   true, // a host's
+		"MBX_RELAY_INIT":  true, // the platform's first start
+		envAdminURL:       true, // of commands, for a relay elsewhere
+		envAdminTokenFile: true,
 	}
 	for _, st := range table {
 		for _, name := range st.env {
@@ -229,7 +241,7 @@ func checkEnvironment(table []setting, environ []string) error {
 	}
 	for _, v := range environ {
 		name, value, _ := strings.Cut(v, "=")
-		ours := strings.HasPrefix(name, "MBX_RELAY_") || strings.HasPrefix(name, "MBX_BACKUP_") || strings.HasPrefix(name, "MBX_DRILL_")
+		ours := slices.ContainsFunc([]string{"MBX_RELAY_", "MBX_BACKUP_", "MBX_DRILL_", "MBX_ADMIN_"}, func(p string) bool { return strings.HasPrefix(name, p) })
 		if ours && value != "" && !known[name] {
 			return fmt.Errorf("%.100q is no setting of this version: unset it, or see the settings in README", name)
 		}

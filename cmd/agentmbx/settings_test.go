@@ -126,6 +126,11 @@ func TestSettingsPrecedence(t *testing.T) {
 		{settingsCase{name: "backups kept", file: "backup: {dir: $HOME/b, keep: 3}"}, func(s Settings) any { return s.BackupKeep }, 3},
 		{settingsCase{name: "no backups by themselves", env: map[string]string{"MBX_BACKUP_SCHEDULE": "off"}}, func(s Settings) any { return s.BackupSchedule }, "off"},
 		{settingsCase{name: "drills", file: "drill:\n  schedule: 0 5 1 * *"}, func(s Settings) any { return s.DrillSchedule }, "0 5 1 * *"},
+		{settingsCase{name: "a desk over TCP", file: "admin: {listen: \"127.0.0.1:7375\"}"}, func(s Settings) any { return s.Admin.Listen }, "127.0.0.1:7375"},
+		{settingsCase{name: "a desk switched off", env: map[string]string{"MBX_ADMIN_LISTEN": "off"}, file: "admin: {listen: \"127.0.0.1:7375\"}"}, func(s Settings) any { return s.Admin.Listen }, ""},
+		{settingsCase{name: "a token's hash", env: map[string]string{"MBX_ADMIN_READONLY_TOKEN_SHA256": strings.Repeat("0A", 32)}},
+			func(s Settings) any { return s.Admin.ReadOnlyToken[31] }, byte(10)},
+		{settingsCase{name: "a certificate", env: map[string]string{"MBX_ADMIN_TLS_CERT": "$HOME/c.pem"}}, func(s Settings) any { return s.Admin.TLSCert }, "$HOME/c.pem"},
 		{settingsCase{name: "comments only", file: "# nothing\n"}, port, 7374},
 	}
 	for _, tt := range tests {
@@ -203,6 +208,12 @@ func TestSettingsRefused(t *testing.T) {
 		{settingsCase{name: "a schedule of no hour", env: map[string]string{"MBX_DRILL_SCHEDULE": "3 24 * * *"}}, "MBX_DRILL_SCHEDULE is"},
 		{settingsCase{name: "no backup kept", env: map[string]string{"MBX_BACKUP_KEEP": "0"}}, `MBX_BACKUP_KEEP is "0": want 1 to 1000`},
 		{settingsCase{name: "mistyped backup setting", env: map[string]string{"MBX_BACKUP_KEEPS": "1"}}, `"MBX_BACKUP_KEEPS" is no setting`},
+		{settingsCase{name: "a desk without a port", env: map[string]string{"MBX_ADMIN_LISTEN": "127.0.0.1"}}, `MBX_ADMIN_LISTEN is "127.0.0.1": want host:port, or off`},
+		{settingsCase{name: "a desk without a host", env: map[string]string{"MBX_ADMIN_LISTEN": ":7375"}}, `MBX_ADMIN_LISTEN is ":7375": want host:port, or off`},
+		{settingsCase{name: "a desk at a port beyond", env: map[string]string{"MBX_ADMIN_LISTEN": "127.0.0.1:65536"}}, "MBX_ADMIN_LISTEN is"},
+		{settingsCase{name: "no hash", file: "admin: {token_sha256: abc}"}, "admin.token_sha256 in $STORE/agentmbx.yaml is refused (not shown, it may be a token): want the SHA-256 of a token"},
+		{settingsCase{name: "a token in place of a file", env: map[string]string{"MBX_ADMIN_TOKEN": "x"}}, `"MBX_ADMIN_TOKEN" is no setting`},
+		{settingsCase{name: "mistyped desk setting", env: map[string]string{"MBX_ADMIN_TLS_CERTS": "x"}}, `"MBX_ADMIN_TLS_CERTS" is no setting`},
 		{settingsCase{name: "bind with a port", args: []string{"--bind", "127.0.0.1:80"}}, `--bind is "127.0.0.1:80"`},
 		{settingsCase{name: "mistyped address", args: []string{"--bind", "127.0.0"}}, `--bind is "127.0.0"`},
 		{settingsCase{name: "empty flag", args: []string{"--bind", ""}}, "--bind is empty"},
@@ -251,6 +262,9 @@ func TestSettingsErrorsHideSecrets(t *testing.T) {
 		{name: "under a wrong key", file: "token: hunter2"},
 		{name: "of a wrong kind", file: "port: hunter2"},
 		{name: "not YAML", file: "port: {hunter2"},
+		{name: "a token for its hash", env: map[string]string{"MBX_ADMIN_TOKEN_SHA256": "hunter2"}},
+		{name: "a token for its hash in the file", file: "admin: {readonly_token_sha256: hunter2}"},
+		{name: "a token in the environment", env: map[string]string{"MBX_ADMIN_TOKEN": "hunter2"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, _, err := c.read(t)

@@ -166,14 +166,6 @@ func printReport(out io.Writer, r backup.Report) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	verdict := "a good backup"
-	if r.OnlyUnopened() {
-		verdict = "cannot be opened with these identities, so nothing is known of what it holds"
-	} else if r.Fault() != "" {
-		verdict = "NOT a good backup"
-	} else if !r.Good {
-		verdict = "not verified: it is encrypted"
-	}
-	_, err := fmt.Fprintf(out, "%s: %s\n", printable(r.File), verdict)
+	_, err := fmt.Fprintf(out, "%s: %s\n", printable(r.File), r.Verdict())
 	return err
 }

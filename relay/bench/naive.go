@@ -40,8 +40,8 @@ var naiveQueries = map[string]string{
 	"account": "SELECT items, bytes FROM accounts WHERE account = ?",
 	"acked":   "SELECT acked_through FROM acked WHERE target_pubkey = ?",
 
-	"+seq": `INSERT INTO seqs VALUES (?1, ?2 + 1, 1, ?3) ON CONFLICT DO UPDATE SET
-		next_seq = max(next_seq, ?2) + 1, items = items + 1, bytes = bytes + ?3 RETURNING next_seq - 1`,
+	"+seq": `INSERT INTO seqs (target_pubkey, next_seq, items, bytes, oldest) VALUES (?1, ?2 + 1, 1, ?3, ?4) ON CONFLICT DO UPDATE SET
+		next_seq = max(next_seq, ?2) + 1, items = items + 1, bytes = bytes + ?3, oldest = ifnull(oldest, ?4) RETURNING next_seq - 1`,
 	"+dedup": "INSERT INTO dedup (sender_pubkey, item_id, target_pubkey, wire_hash, seq, accepted_at) VALUES (?, ?, ?, ?, ?, ?)",
 	"+item": `INSERT INTO items (target_pubkey, seq, kind, item_id, sender_pubkey, sender_host, wire_hash, bytes, accepted_at, expires_at, wire)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
@@ -49,8 +49,9 @@ var naiveQueries = map[string]string{
 	"+account": "INSERT INTO accounts VALUES (?1, 1, ?2) ON CONFLICT DO UPDATE SET items = items + 1, bytes = bytes + ?2",
 	"+totals":  "UPDATE totals SET value = value + CASE name WHEN 'items' THEN ?1 ELSE ?2 END WHERE name IN ('items', 'bytes')",
 
-	"-items":  "DELETE FROM items WHERE target_pubkey = ? AND seq <= ? RETURNING sender_pubkey, bytes",
-	"-queue":  "UPDATE seqs SET items = items - ?2, bytes = bytes - ?3 WHERE target_pubkey = ?1",
+	"-items": "DELETE FROM items WHERE target_pubkey = ? AND seq <= ? RETURNING sender_pubkey, bytes",
+	"-queue": `UPDATE seqs SET items = items - ?2, bytes = bytes - ?3,
+		oldest = (SELECT accepted_at FROM items WHERE target_pubkey = ?1 ORDER BY seq LIMIT 1) WHERE target_pubkey = ?1`,
 	"-share":  "UPDATE shares SET items = items - ?3, bytes = bytes - ?4 WHERE target_pubkey = ?1 AND sender_pubkey = ?2 AND items > ?3",
 	"-share0": "DELETE FROM shares WHERE target_pubkey = ?1 AND sender_pubkey = ?2 AND items = ?3",
 	"+acked":  "INSERT INTO acked VALUES (?, ?) ON CONFLICT DO UPDATE SET acked_through = max(acked_through, excluded.acked_through)",
@@ -261,7 +262,7 @@ func (t *naiveTx) Insert(it store.Item) (seq int64, err error) {
 	}
 	size := int64(len(it.Wire))
 	at := it.AcceptedAt.UnixMilli()
-	if err := t.one("+seq", []any{it.Target[:], max(time.Now().UnixMilli(), 1), size}, &seq); err != nil {
+	if err := t.one("+seq", []any{it.Target[:], max(time.Now().UnixMilli(), 1), size, at}, &seq); err != nil {
 		return 0, err
 	}
 	if err := t.exec("+dedup", it.Sender[:], it.ID, it.Target[:], it.Hash[:], seq, at); err != nil {
@@ -332,3 +333,11 @@ func (t *naiveTx) SetHeartbeat(at time.Time) error {
 func (t *naiveTx) AppendLog(at time.Time, op string, receipt []byte) error {
 	return t.exec("+op", at.UnixMilli(), op, string(receipt))
 }
+
+// The load asks for no more of what a relay keeps beside its mail.
+
+func (t *naiveTx) State(string) ([]byte, error) { return nil, store.ErrNotFound }
+
+func (t *naiveTx) SetState(string, []byte) error { return nil }
+
+func (t *naiveTx) SetSeen(wire.PublicKey, time.Time) error { return nil }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agentmbx/agentmbx/relay"
 	"github.com/agentmbx/agentmbx/relay/wire"
 )
 
@@ -319,7 +320,7 @@ func revoked(w *world, h *testHost) {
 	waiting := h.outbox()
 	h.sql("UPDATE outbox SET next_at = next_at + 1000000")
 	h.tick() // enrols
-	must(w.relay.relay.Revoke(context.Background(), h.Key()))
+	must(w.relay.relay.RevokeHost(context.Background(), h.Key(), relay.Deed{Actor: "test"}))
 	h.sql("UPDATE outbox SET next_at = next_at - 1000000")
 	h.relayOnly()
 	same(w.t, "outbox", h.outbox(), waiting)

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agentmbx/agentmbx/relay"
 	"github.com/agentmbx/agentmbx/relay/store"
 	"github.com/agentmbx/agentmbx/relay/wire"
 )
@@ -79,7 +80,7 @@ func TestD3_AcceptThatDoesNotHoldAndRefusal(t *testing.T) {
 	same(t, "(a) relay_sent", alpha.count("relay_sent"), 0)
 
 	w.relay.intercept(nil)
-	must(w.relay.relay.Revoke(context.Background(), beta.Key()))
+	must(w.relay.relay.RevokeHost(context.Background(), beta.Key(), relay.Deed{Actor: "test"}))
 	r := alpha.relayOnly()
 	same(t, "(b) accepted", r.Accepted, 0)
 	same(t, "(b) rejected", r.Rejected, 1)

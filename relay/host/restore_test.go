@@ -50,7 +50,7 @@ func (r *testRelay) restoreFile(file string) backup.RestoreReceipt {
 // log lists the kinds of the relay log, newest first.
 func (r *testRelay) log() (ops []string) {
 	r.w.t.Helper()
-	for _, l := range must(r.relay.Log(context.Background(), "", 100)) {
+	for _, l := range must(r.relay.Log(context.Background(), "", 0, 100)) {
 		ops = append(ops, l.Op)
 	}
 	return ops

@@ -50,6 +50,15 @@ func (l *Limiter) Allow(key string, now time.Time) bool {
 	return w.calls <= l.most
 }
 
+// Spent reports, without counting, whether a call now would be beyond the rate:
+// for who counts only calls that went wrong.
+func (l *Limiter) Spent(key string, now time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w, ok := l.windows[key]
+	return ok && !w.over(now) && w.calls >= l.most
+}
+
 func (l *Limiter) dropOldest() {
 	delete(l.windows, l.order[0].key)
 	l.order[0] = nil

@@ -31,3 +31,16 @@ func TestLimiter(t *testing.T) {
 		t.Error("a clock set back shuts out")
 	}
 }
+
+func TestSpent(t *testing.T) {
+	l := New(2, 3)
+	for i, want := range []bool{false, false, true, true} {
+		if got := l.Spent("a", day); got != want {
+			t.Errorf("after %d calls: got %v; want %v", i, got, want)
+		}
+		l.Allow("a", day)
+	}
+	if l.Spent("b", day) || l.Spent("a", day.Add(time.Minute)) {
+		t.Error("got spent; want another key and another minute free")
+	}
+}

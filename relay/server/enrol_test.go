@@ -130,6 +130,6 @@ func TestG8_AuthorityOverHTTP(t *testing.T) {
 	enrol(alpha, `{"n":1.50, "x":[]}`).is(200)
 	same(t, "the proof as sent", proof, `{"n":1.50, "x":[]}`)
 	enrol(wiretest.NewHost("Alpha"), `{"n":1.50, "x":[]}`).is(409, "NAME_TAKEN")
-	must(r.relay.Revoke(t.Context(), alpha.Pub()))
+	must(r.relay.RevokeHost(t.Context(), alpha.Pub(), relay.Deed{Actor: "test"}))
 	enrol(alpha, `7`).is(403, "REVOKED")
 }

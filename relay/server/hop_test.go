@@ -8,13 +8,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agentmbx/agentmbx/relay"
 	"github.com/agentmbx/agentmbx/relay/wire"
 )
 
 func TestForgedHops(t *testing.T) {
 	r := newRig(t)
 	alpha, beta, gone := r.enrol("alpha"), r.enrol("beta"), r.enrol("gone")
-	must(r.relay.Revoke(t.Context(), gone.Pub()))
+	must(r.relay.RevokeHost(t.Context(), gone.Pub(), relay.Deed{Actor: "test"}))
 	body := encode(m{"items": []any{mail(alpha, beta)}})
 	const path = "/v2/relay/items"
 	before := r.snapshot(alpha, beta, gone)

@@ -86,8 +86,19 @@ func TestRevokedWhileItPolls(t *testing.T) {
 	beta := r.enrol("beta")
 	done := r.poll(beta, wait25)
 	r.waits(1)
-	must(r.relay.Revoke(t.Context(), beta.Pub()))
+	must(r.relay.RevokeHost(t.Context(), beta.Pub(), relay.Deed{Actor: "test"}))
 	(<-done).is(401)
+}
+
+func TestBlockedWhileItPolls(t *testing.T) {
+	r := newRig(t)
+	beta := r.enrol("beta")
+	done := r.poll(beta, wait25)
+	r.waits(1)
+	if _, err := r.relay.Block(t.Context(), beta.Pub(), time.Time{}, relay.Deed{Actor: "test", Reason: "it floods the others"}); err != nil {
+		t.Fatal(err)
+	}
+	(<-done).is(401).says(`{"error":"it floods the others","code":"DENIED"}`)
 }
 
 func TestEpochChangesWhileItPolls(t *testing.T) {

@@ -349,7 +349,7 @@ func (r *rig) snapshot(hosts ...*wiretest.Host) string {
 		if err != nil {
 			return err
 		}
-		ops, err := v.Log("", 1000)
+		ops, err := v.Log("", 0, 1000)
 		if err != nil {
 			return err
 		}

@@ -76,8 +76,9 @@ type Info struct {
 // Totals are kept as counters: reading them costs the same in any store.
 type Totals struct {
 	Enrolments int64 `json:"enrolments"` // live ones
-	Items      int64 `json:"items"`
+	Items      int64 `json:"items"`      // queued and held
 	Bytes      int64 `json:"bytes"`
+	Held       int64 `json:"held"` // of the items
 }
 
 // Enrolment is a host that may use the relay (seed 000 §2). The key is the
@@ -99,6 +100,7 @@ func (e Enrolment) Live() bool { return e.RevokedAt.IsZero() }
 // Denial is a refusal that need not be for ever: an operator's block, or an
 // entry of the issuer's deny list. It matches a host when all it names match.
 type Denial struct {
+	ID       int64     // given by the store
 	HostFP   string    // fingerprint of the host key, or "" for any
 	ClientID string    // or "" for any
 	Reason   string    //
@@ -178,6 +180,31 @@ type DedupKey struct {
 // Usage is what a queue, a share of one or an account holds.
 type Usage struct{ Items, Bytes int64 }
 
+// Queue is the queue of a target as a whole.
+type Queue struct {
+	Target      wire.PublicKey
+	Usage                 // all that it is charged for
+	Held        Usage     // of that, in quarantine
+	Oldest      time.Time // when the first of the queued items was accepted; zero when none is queued
+	Head, Acked int64
+}
+
+// QueueOrder is an order in which queues are listed.
+type QueueOrder string
+
+// Orders of queues; those that are equal in one follow in the order of keys.
+const (
+	ByDepth  QueueOrder = "depth"  // most items first
+	ByBytes  QueueOrder = "bytes"  // most bytes first
+	ByOldest QueueOrder = "oldest" // longest waiting first; those with nothing queued are left out
+)
+
+// ItemMark is a place in the order of target and seq.
+type ItemMark struct {
+	Target wire.PublicKey
+	Seq    int64
+}
+
 // Outcomes of a run.
 const (
 	OutcomeOK      = "ok"
@@ -232,6 +259,9 @@ type Reader interface {
 	// Accepts reports whether target published a list, and whether it names
 	// sender. It costs less than SenderList.
 	Accepts(target, sender wire.PublicKey) (listed, named bool, err error)
+	// SenderCount is how many keys target's list names, and whether it published
+	// one. It costs the same for any list.
+	SenderCount(target wire.PublicKey) (n int, listed bool, err error)
 	EncKey(host wire.PublicKey) (EncKey, error)
 	EncAd(host wire.PublicKey) (EncAd, error)
 
@@ -256,6 +286,42 @@ type Reader interface {
 	// CountExpired counts what Expired would list without a limit. It costs
 	// as much as there is to count.
 	CountExpired(from, now time.Time) (int64, error)
+	// Queue is the queue of a target, empty when it never held anything.
+	Queue(target wire.PublicKey) (Queue, error)
+	// Queues calls each for the queues that hold something, in an order, until
+	// each answers false. after is one that an earlier call gave, nil from the
+	// start; it need not be there any more. What a call costs depends on how many
+	// it gives, not on how many there are; so with all lists below. What they give
+	// is the caller's to keep.
+	Queues(by QueueOrder, after *Queue, each func(Queue) bool) error
+	// Shares calls each for the senders whose items a queue holds, in the order
+	// of their keys; SharesOf for the queues that hold items of a sender.
+	Shares(target, after wire.PublicKey, each func(sender wire.PublicKey, u Usage) bool) error
+	SharesOf(sender, after wire.PublicKey, each func(target wire.PublicKey, u Usage) bool) error
+	// Items calls each for the queued items of all targets after a mark,
+	// without Wire.
+	Items(after ItemMark, each func(Item) bool) error
+	// Item is one queued item, HeldItem one in quarantine, without Wire.
+	Item(target wire.PublicKey, seq int64) (Item, error)
+	HeldItem(target wire.PublicKey, seq int64) (HeldItem, error)
+	// Quarantine calls each for the held items, last held first and those of one
+	// time by target and seq, without Wire. after is one that an earlier call
+	// gave, nil from the start.
+	Quarantine(after *HeldItem, each func(HeldItem) bool) error
+	// Enrolments calls each for every enrolment, revoked ones too, by name
+	// (without case) and key. after is one that an earlier call gave, or nil.
+	Enrolments(after *Enrolment, each func(Enrolment) bool) error
+	// ByFingerprint lists up to limit enrolments whose key has a fingerprint.
+	ByFingerprint(fp string, limit int) ([]Enrolment, error)
+	// Seen is when a host was last known to be there; zero when never.
+	Seen(host wire.PublicKey) (time.Time, error)
+	// Denials calls each for the denials, in force or not, last added first and
+	// before an id (0: from the start); of those that name one host only where
+	// hostFP is not "".
+	Denials(hostFP string, before int64, each func(Denial) bool) error
+	// SenderLists calls each for the lists that were published, without Record
+	// and Sig, in the order of their targets.
+	SenderLists(after wire.PublicKey, each func(SenderList) bool) error
 	// Held calls each for every item in quarantine, in the order of target and
 	// seq, until each answers false. The items are the caller's to keep.
 	Held(each func(HeldItem) bool) error
@@ -266,11 +332,13 @@ type Reader interface {
 	// rotations, the nearest first.
 	RotatedFrom(key wire.PublicKey, limit int) ([]wire.PublicKey, error)
 
-	// Log lists operations, newest first; op "" means all kinds.
-	Log(op string, limit int) ([]Op, error)
+	// Log lists operations, newest first and before an id (0: from the newest);
+	// op "" means all kinds.
+	Log(op string, before int64, limit int) ([]Op, error)
 
-	// Runs lists runs, newest first; job "" means all jobs.
-	Runs(job string, limit int) ([]Run, error)
+	// Runs lists runs, newest first and before an id (0: from the newest); job ""
+	// means all jobs.
+	Runs(job string, before int64, limit int) ([]Run, error)
 	// LastRun is the newest run of a job with an outcome ("" means the one
 	// that is not finished).
 	LastRun(job, outcome string) (Run, error)
@@ -290,7 +358,13 @@ type Tx interface {
 	PutEnrolment(Enrolment) error
 	// Revoke ends an enrolment for ever and reports whether it was live.
 	Revoke(key wire.PublicKey, at time.Time) (bool, error)
+	// AddDenial gives the denial an id that no other ever had. RemoveDenial
+	// answers ErrNotFound.
 	AddDenial(Denial) error
+	RemoveDenial(id int64) error
+	// SetSeen remembers when hosts were last known to be there. It never goes
+	// back in time.
+	SetSeen(host wire.PublicKey, at time.Time) error
 	PutSenderList(SenderList) error
 	PutEncKey(host wire.PublicKey, name string, k EncKey) error
 	PutEncAd(host wire.PublicKey, ad EncAd) error
@@ -308,8 +382,14 @@ type Tx interface {
 	// Drop removes one item, queued or held as Held says, and gives its charge
 	// back; its dedup row stays.
 	Drop(Item) error
-	// Hold takes a queued item out of its queue and into the quarantine.
+	// Hold takes a queued item out of its queue and into the quarantine. ErrFull
+	// when there is no room for the move: the item stays, and acks and drops, which
+	// make room, go on.
 	Hold(target wire.PublicKey, seq int64, at time.Time, actor, reason string) error
+	// Release puts a held item back at the tail of its queue, under a new seq
+	// that its dedup row now names; what is charged for it stays. ErrFull as with
+	// Hold.
+	Release(target wire.PublicKey, seq int64) (newSeq int64, err error)
 	// Forget removes those of the rows that Prunable would still list.
 	Forget(rows []DedupKey, before time.Time) (pruned int64, err error)
 	// Rotate makes New the successor of Old: name, account, queue and sender

@@ -79,7 +79,7 @@ func TestEnrolRefusals(t *testing.T) {
 
 	must(r.client.Challenge(ctx, caller(alpha)))
 	alpha = r.enrol("alpha")
-	must(r.relay.Revoke(ctx, alpha.Pub()))
+	must(r.relay.RevokeHost(ctx, alpha.Pub(), relay.Deed{Actor: "test"}))
 	c, err = r.client.Challenge(ctx, caller(alpha))
 	if err == nil {
 		err = r.client.Enrol(ctx, caller(alpha), "", c, nil)

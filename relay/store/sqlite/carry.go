@@ -260,7 +260,9 @@ func (c *carry) floors() error {
 			return err
 		}
 		if next := r.int(1); next > q.now.nextSeq {
-			set(c.t.counters, q, queueRow{next, q.now.Usage})
+			now := q.now
+			now.nextSeq = next
+			set(c.t.counters, q, now)
 			c.done.SeqFloors++
 		}
 		return nil

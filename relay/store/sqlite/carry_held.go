@@ -126,5 +126,5 @@ func (c *carry) insertHeld(h store.HeldItem) error {
 	if err != nil {
 		return err
 	}
-	return c.t.counters.charge(h.Target, h.Sender, account, store.Usage{Items: 1, Bytes: h.Size})
+	return c.t.counters.enter(h.Item, account)
 }

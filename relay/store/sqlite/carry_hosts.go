@@ -37,8 +37,7 @@ func (c *carry) revocations() error {
 // revoked. PutEnrolment would enrol it.
 func (c *carry) putRevoked(e store.Enrolment) error {
 	delete(c.t.hosts, e.Key)
-	if _, err := c.t.c.exec("INSERT INTO enrolments ("+enrolmentColumns+") VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-		e.Key, e.Name, e.OwnerFP, optional(e.Account), optional(e.Org), e.AuthorizedBy, e.EnrolledAt, e.RevokedAt); err != nil {
+	if err := c.t.putEnrolment(e, ""); err != nil {
 		return err
 	}
 	u, err := c.t.QueueUsage(e.Key)

@@ -19,7 +19,7 @@ func TestCarryLog(t *testing.T) {
 	t.Parallel()
 	texts := func(t *testing.T, s *Store) (list []string) {
 		looks(t, s, func(r store.Reader) error {
-			lines, err := r.Log("", 5000)
+			lines, err := r.Log("", 0, 5000)
 			for _, l := range slices.Backward(lines) {
 				list = append(list, fmt.Sprintf("%d %s", l.ID, l.Op))
 			}
@@ -63,11 +63,11 @@ func TestCarryLog(t *testing.T) {
 		copied, current := replaced(t, all(logged("rare", "{}", early), denial4("aa", "op", "x"), many(0, 700)), all(noDenials, many(700, 1800)))
 		s, _ := renewed(t, copied, current, Renewal{})
 		looks(t, s, func(r store.Reader) error {
-			lines, err := r.Log("sweep", 5000)
+			lines, err := r.Log("sweep", 0, 5000)
 			if err != nil || len(lines) != store.LogKeep || string(lines[0].Receipt) != `{"n":2499}` {
 				t.Errorf("got %d lines, %v; want the last %d", len(lines), err, store.LogKeep)
 			}
-			if rare, err := r.Log("rare", 5); err != nil || len(rare) != 1 {
+			if rare, err := r.Log("rare", 0, 5); err != nil || len(rare) != 1 {
 				t.Errorf("rare: got %v, %v; want it kept", rare, err)
 			}
 			if _, err := r.Denied("aa", "", late); !errors.Is(err, store.ErrNotFound) {
@@ -191,7 +191,7 @@ func TestE1_RollbackCarriesNothingTwice(t *testing.T) {
 	looks(t, second, func(r store.Reader) error {
 		wantQueue(t, r, "beta", "m1", "m2")
 		wantLive(t, r, "gamma", false)
-		lines, err := r.Log("", 9)
+		lines, err := r.Log("", 0, 9)
 		var ops []string
 		for _, l := range lines {
 			ops = append(ops, l.Op)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"reflect"
 	"testing"
+	"time"
 
 	"github.com/agentmbx/agentmbx/relay/store"
 )
@@ -188,7 +189,7 @@ func TestCarry(t *testing.T) {
 				if last, err := r.LastRun("sweep", store.OutcomeCrashed); err != nil || !last.FinishedAt.Equal(restored) {
 					t.Errorf("sweep: got %+v, %v; want it ended", last, err)
 				}
-				if list, err := r.Runs("", 9); err != nil || len(list) != 3 {
+				if list, err := r.Runs("", 0, 9); err != nil || len(list) != 3 {
 					t.Errorf("got %v, %v; want three runs", list, err)
 				}
 			}},
@@ -231,4 +232,34 @@ func TestCarry(t *testing.T) {
 			})
 		})
 	}
+}
+
+// When hosts were seen is the backup's own; a key that only the replaced store
+// knew is found by its fingerprint, and what is held is counted.
+func TestCarryForTheDesk(t *testing.T) {
+	t.Parallel()
+	seen := func(label string, at time.Time) story {
+		return func(tx store.Tx) error { return tx.SetSeen(key(label), at) }
+	}
+	copied, current := replaced(t, all(hosts, pushed("beta", "alpha", "m1"), pushed("beta", "alpha", "m2"), seen("alpha", early)),
+		all(seen("alpha", late), seen("beta", late), enrol("delta"), revoke("delta", late), heldNow("beta", "m1", late, "op"),
+			pushed("beta", "alpha", "m3"), heldNow("beta", "m3", late, "op")))
+	s, _ := renewed(t, copied, current, Renewal{})
+	looks(t, s, func(r store.Reader) error {
+		a, err := r.Seen(key("alpha"))
+		b, err2 := r.Seen(key("beta"))
+		if !a.Equal(early) || !b.IsZero() {
+			t.Errorf("seen: got %s and %s; want what the backup says", a, b)
+		}
+		list, err3 := r.ByFingerprint(key("delta").Fingerprint(), 2)
+		if len(list) != 1 || list[0].Live() {
+			t.Errorf("delta: got %+v; want it found, and revoked", list)
+		}
+		q, err4 := r.Queue(key("beta"))
+		n, err5 := r.Totals()
+		if q.Items != 3 || q.Held.Items != 2 || q.Oldest.IsZero() || n.Held != 2 {
+			t.Errorf("got %+v, %+v; want 3 items, 2 of them held", q, n)
+		}
+		return errors.Join(err, err2, err3, err4, err5)
+	})
 }

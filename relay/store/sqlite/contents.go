@@ -15,7 +15,7 @@ import (
 // Contents sums up the rows of a store part by part, so that two stores can be
 // compared and neither has to be held in memory. What a store derives from its
 // rows (counters) and what belongs to one copy of it alone (epoch, heartbeat, log,
-// runs, state) is left out.
+// runs, state, when hosts were seen) is left out.
 type Contents struct {
 	Parts         map[string]Part
 	Live, Revoked int64 // enrolments
@@ -176,8 +176,8 @@ func (c *Contents) lookAtTimes(part string, r row, columns []int) {
 	}
 }
 
-// BadTimes counts the times out of range in what Contents leaves out: the log and
-// the runs. table is one that has some.
+// BadTimes counts the times out of range in what Contents leaves out: the log,
+// the runs and when hosts were seen. table is one that has some.
 func (f *File) BadTimes(ctx context.Context) (n int64, table string, err error) {
 	f.c.failed = nil
 	err = f.c.during(ctx, func() error {
@@ -187,6 +187,7 @@ func (f *File) BadTimes(ctx context.Context) (n int64, table string, err error) 
 		}{
 			{"ops", "at NOT BETWEEN 0 AND ?1", 1},
 			{"job_runs", "started_at NOT BETWEEN 0 AND ?1 OR finished_at NOT BETWEEN 0 AND ?1", 2},
+			{"last_seen", "at NOT BETWEEN 0 AND ?1", 3},
 		} {
 			if f.info.Schema < look.since {
 				continue

@@ -1,6 +1,9 @@
 package sqlite
 
 import (
+	"slices"
+	"time"
+
 	"github.com/agentmbx/agentmbx/relay/store"
 	"github.com/agentmbx/agentmbx/relay/wire"
 )
@@ -10,6 +13,7 @@ const (
 	totalEnrolments = "enrolments"
 	totalItems      = "items"
 	totalBytes      = "bytes"
+	totalHeld       = "held"
 )
 
 // counters are the rows that a group of writes touches again and again: read
@@ -29,8 +33,22 @@ type counters struct {
 }
 
 type queueRow struct {
-	nextSeq int64 // 0: there is no row yet
-	store.Usage
+	nextSeq     int64 // 0: there is no row yet
+	store.Usage       // queued and held
+	held        store.Usage
+	oldest      int64 // when the first queued item was accepted, in ms; means nothing while none is queued
+	stale       bool  // oldest has to be looked up: the first item may have gone
+}
+
+// queued is how many items wait.
+func (q queueRow) queued() int64 { return q.Items - q.held.Items }
+
+// joined is q with one more item queued, behind all others.
+func (q queueRow) joined(accepted time.Time) queueRow {
+	if q.queued() == 1 {
+		q.oldest, q.stale = accepted.UnixMilli(), false
+	}
+	return q
 }
 
 type shareKey struct{ target, sender wire.PublicKey }
@@ -59,9 +77,9 @@ func (c *counters) reset() {
 // next begins another closure.
 func (c *counters) next() { c.call, c.undo = c.call+1, c.undo[:0] }
 
-// back takes back what the closure at hand changed.
+// back takes back what the closure at hand changed, the last first.
 func (c *counters) back() {
-	for _, f := range c.undo {
+	for _, f := range slices.Backward(c.undo) {
 		f()
 	}
 	c.undo = c.undo[:0]
@@ -93,10 +111,40 @@ func set[T comparable](cs *counters, c *counter[T], v T) {
 
 func (c *counters) queue(target wire.PublicKey) (*counter[queueRow], error) {
 	return load(c.queues, target, func() (q queueRow, err error) {
-		_, err = c.r.c.one(func(r row) { q = queueRow{r.int(0), store.Usage{Items: r.int(1), Bytes: r.int(2)}} },
-			"SELECT next_seq, items, bytes FROM seqs WHERE target_pubkey = ?", target)
+		_, err = c.r.c.one(func(r row) {
+			q = queueRow{nextSeq: r.int(0), Usage: store.Usage{Items: r.int(1), Bytes: r.int(2)},
+				held: store.Usage{Items: r.int(3), Bytes: r.int(4)}, oldest: r.int(5)}
+		}, "SELECT next_seq, items, bytes, held_items, held_bytes, oldest FROM seqs WHERE target_pubkey = ?", target)
 		return q, err
 	})
+}
+
+// whole is a queue whose oldest is known: of all that went from it in a closure
+// or a group, the first item that is left is looked up once.
+func (c *counters) whole(target wire.PublicKey) (*counter[queueRow], error) {
+	q, err := c.queue(target)
+	if err != nil {
+		return nil, err
+	}
+	return q, c.refresh(target, q)
+}
+
+const oldestQuery = "SELECT accepted_at FROM items WHERE target_pubkey = ? ORDER BY seq LIMIT 1"
+
+func (c *counters) refresh(target wire.PublicKey, q *counter[queueRow]) error {
+	now := q.now
+	switch {
+	case now.queued() == 0:
+		now.oldest = 0
+	case now.stale:
+		if _, err := c.r.c.one(func(r row) { now.oldest = r.int(0) }, oldestQuery, target); err != nil {
+			return err
+		}
+	}
+	if now.stale = false; now != q.now {
+		set(c, q, now)
+	}
+	return nil
 }
 
 func (c *counters) share(target, sender wire.PublicKey) (*counter[store.Usage], error) {
@@ -123,14 +171,68 @@ func (c *counters) addTotal(name string, n int64) error {
 	return nil
 }
 
-// charge adds items and bytes to a queue, to the sender's share of it, to the
-// account of its host and to the totals; negative numbers give them back.
-func (c *counters) charge(target, sender wire.PublicKey, account string, u store.Usage) error {
+// enter charges an item to its queue, to the sender's share of it, to the
+// account of its host and to the totals. It stands last in the queue, or in
+// quarantine.
+func (c *counters) enter(it store.Item, account string) error {
+	q, err := c.queue(it.Target)
+	if err != nil {
+		return err
+	}
+	now, one := q.now, store.Usage{Items: 1, Bytes: it.Size}
+	now.Usage = add(now.Usage, one)
+	if it.Held {
+		now.held = add(now.held, one)
+	} else {
+		now = now.joined(it.AcceptedAt)
+	}
+	set(c, q, now)
+	return c.charge(it.Target, it.Sender, account, one, it.Held)
+}
+
+// leave gives back what items of one sender are charged, that were queued or held.
+func (c *counters) leave(target, sender wire.PublicKey, account string, u store.Usage, held bool) error {
 	q, err := c.queue(target)
 	if err != nil {
 		return err
 	}
-	set(c, q, queueRow{q.now.nextSeq, add(q.now.Usage, u)})
+	now := q.now
+	now.Usage = add(now.Usage, minus(u))
+	if held {
+		now.held = add(now.held, minus(u))
+	} else {
+		now.stale = true
+	}
+	set(c, q, now)
+	return c.charge(target, sender, account, minus(u), held)
+}
+
+// hold counts a queued item as held, release a held one as queued, behind all
+// others. What is charged for it stays.
+func (c *counters) hold(target wire.PublicKey, size int64) error {
+	q, err := c.queue(target)
+	if err != nil {
+		return err
+	}
+	now := q.now
+	now.held, now.stale = add(now.held, store.Usage{Items: 1, Bytes: size}), true
+	set(c, q, now)
+	return c.addTotal(totalHeld, 1)
+}
+
+func (c *counters) release(target wire.PublicKey, size int64, accepted time.Time) error {
+	q, err := c.queue(target)
+	if err != nil {
+		return err
+	}
+	now := q.now
+	now.held = add(now.held, store.Usage{Items: -1, Bytes: -size})
+	set(c, q, now.joined(accepted))
+	return c.addTotal(totalHeld, -1)
+}
+
+// charge adds to what is kept beside a queue; negative numbers give back.
+func (c *counters) charge(target, sender wire.PublicKey, account string, u store.Usage, held bool) error {
 	s, err := c.share(target, sender)
 	if err != nil {
 		return err
@@ -138,6 +240,11 @@ func (c *counters) charge(target, sender wire.PublicKey, account string, u store
 	set(c, s, add(s.now, u))
 	if err := c.chargeAccount(account, u); err != nil {
 		return err
+	}
+	if held {
+		if err := c.addTotal(totalHeld, u.Items); err != nil {
+			return err
+		}
 	}
 	if err := c.addTotal(totalItems, u.Items); err != nil {
 		return err
@@ -161,21 +268,23 @@ func add(a, b store.Usage) store.Usage {
 	return store.Usage{Items: a.Items + b.Items, Bytes: a.Bytes + b.Bytes}
 }
 
-// flush writes what changed, once, at the end of a group: in the middle of one
-// a failing closure would take back what it wrote of the others. Shares and accounts that hold nothing have no row.
+func minus(u store.Usage) store.Usage { return store.Usage{Items: -u.Items, Bytes: -u.Bytes} }
+
+// flush writes what changed, once, at the end of a group. A closure that lists
+// counters has it written before, and back knows what the database holds then.
+// Shares and accounts that hold nothing have no row.
 func (c *counters) flush() error {
 	db := c.r.c
 	for k, v := range c.queues {
-		if err := put(v, func(q queueRow) error {
-			_, err := db.exec(`INSERT INTO seqs VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET
-				next_seq = excluded.next_seq, items = excluded.items, bytes = excluded.bytes`, k, q.nextSeq, q.Items, q.Bytes)
+		if err := c.refresh(k, v); err != nil {
 			return err
-		}); err != nil {
+		}
+		if err := put(c, v, func(q queueRow) error { return c.putQueue(k, q, v.stored) }); err != nil {
 			return err
 		}
 	}
 	for k, v := range c.shares {
-		if err := put(v, func(u store.Usage) (err error) {
+		if err := put(c, v, func(u store.Usage) (err error) {
 			if u.Items == 0 {
 				_, err = db.exec("DELETE FROM shares WHERE target_pubkey = ? AND sender_pubkey = ?", k.target, k.sender)
 				return err
@@ -188,7 +297,7 @@ func (c *counters) flush() error {
 		}
 	}
 	for k, v := range c.accounts {
-		if err := put(v, func(u store.Usage) (err error) {
+		if err := put(c, v, func(u store.Usage) (err error) {
 			if u.Items == 0 {
 				_, err = db.exec("DELETE FROM accounts WHERE account = ?", k)
 				return err
@@ -201,7 +310,7 @@ func (c *counters) flush() error {
 		}
 	}
 	for k, v := range c.totals {
-		if err := put(v, func(n int64) error {
+		if err := put(c, v, func(n int64) error {
 			_, err := db.exec("UPDATE totals SET value = ? WHERE name = ?", n, k)
 			return err
 		}); err != nil {
@@ -211,13 +320,37 @@ func (c *counters) flush() error {
 	return nil
 }
 
-func put[T comparable](c *counter[T], write func(T) error) error {
+// putQueue writes the row of a queue. A statement that names a column writes the
+// indexes that have it, changed or not: oldest is named only where it changes,
+// which for a queue that is not drained is seldom.
+func (c *counters) putQueue(target wire.PublicKey, q, was queueRow) (err error) {
+	var oldest any // NULL while nothing is queued
+	if q.queued() > 0 {
+		oldest = q.oldest
+	}
+	switch {
+	case was.nextSeq == 0:
+		_, err = c.r.c.exec(`INSERT INTO seqs (target_pubkey, next_seq, items, bytes, held_items, held_bytes, oldest)
+			VALUES (?, ?, ?, ?, ?, ?, ?)`, target, q.nextSeq, q.Items, q.Bytes, q.held.Items, q.held.Bytes, oldest)
+	case q.oldest != was.oldest || (q.queued() == 0) != (was.queued() == 0):
+		_, err = c.r.c.exec(`UPDATE seqs SET next_seq = ?, items = ?, bytes = ?, held_items = ?, held_bytes = ?, oldest = ?
+			WHERE target_pubkey = ?`, q.nextSeq, q.Items, q.Bytes, q.held.Items, q.held.Bytes, oldest, target)
+	default:
+		_, err = c.r.c.exec("UPDATE seqs SET next_seq = ?, items = ?, bytes = ?, held_items = ?, held_bytes = ? WHERE target_pubkey = ?",
+			q.nextSeq, q.Items, q.Bytes, q.held.Items, q.held.Bytes, target)
+	}
+	return err
+}
+
+func put[T comparable](cs *counters, c *counter[T], write func(T) error) error {
 	if c.now == c.stored {
 		return nil
 	}
 	if err := write(c.now); err != nil {
 		return err
 	}
+	was := c.stored
+	cs.undo = append(cs.undo, func() { c.stored = was })
 	c.stored = c.now
 	return nil
 }

@@ -160,7 +160,7 @@ func (c faultCase) facts(t *testing.T, s *Store) string {
 	t.Helper()
 	sc := storetest.Scope{Hosts: map[string]wire.PublicKey{}, Accounts: []string{c.tag("acme"), c.tag("zeta")},
 		Items: []string{"seed-1", "seed-2", "seed-3", "seed-4", "mate-1", "mate-2", "op-1", "op-2"}, Ops: []string{c.tag("op")},
-		Jobs: []string{c.tag("job")}, States: []string{c.tag("state"), c.tag("state 2")}}
+		Jobs: []string{c.tag("job")}, States: []string{c.tag("state"), c.tag("state 2")}, Denied: []string{c.tag("fp")}}
 	for _, l := range []string{"t", "s", "n"} {
 		sc.Hosts[l] = c.key(l)
 		sc.Names = append(sc.Names, c.tag(l))
@@ -229,6 +229,37 @@ var faultOps = []struct {
 	}, false},
 	{"hold", func(c faultCase, tx store.Tx) error {
 		return gone(tx.Hold(c.key("t"), 3, faultTime, "operator", "reason"))
+	}, false},
+	{"release", func(c faultCase, tx store.Tx) error {
+		_, err := tx.Release(c.key("t"), 4)
+		return gone(err)
+	}, false},
+	{"hold, list, release and list again", func(c faultCase, tx store.Tx) error {
+		list := func() error {
+			_, err := tx.Queue(c.key("t"))
+			return errors.Join(err, tx.Queues(store.ByOldest, nil, func(store.Queue) bool { return false }))
+		}
+		if err := tx.Hold(c.key("t"), 2, faultTime, "operator", "reason"); err != nil {
+			return gone(err)
+		}
+		err := list()
+		_, err2 := tx.Release(c.key("t"), 2)
+		return errors.Join(err, err2, list())
+	}, false},
+	{"a closure that fails after it listed", func(c faultCase, tx store.Tx) error {
+		_, err := tx.Release(c.key("t"), 4)
+		err2 := tx.Shares(c.key("t"), wire.PublicKey{}, func(wire.PublicKey, store.Usage) bool { return true })
+		_, err3 := tx.AckThrough(c.key("t"), 2)
+		_, err4 := tx.Queue(c.key("t"))
+		return errors.Join(errOwn, gone(err), err2, err3, err4)
+	}, true},
+	{"see hosts and take a denial back", func(c faultCase, tx store.Tx) error {
+		last := int64(0)
+		err := errors.Join(tx.SetSeen(c.key("t"), faultTime), tx.SetSeen(c.key("s"), faultTime.Add(time.Hour)),
+			tx.AddDenial(store.Denial{HostFP: c.tag("fp"), Reason: "r", Source: "test", AddedAt: faultTime}),
+			tx.AddDenial(store.Denial{HostFP: c.tag("fp"), Reason: "r 2", Source: "test", AddedAt: faultTime}),
+			tx.Denials(c.tag("fp"), 0, func(d store.Denial) bool { last = d.ID; return false }))
+		return errors.Join(err, tx.RemoveDenial(last))
 	}, false},
 	{"drop what is held", func(c faultCase, tx store.Tx) error {
 		it := c.item("t", "s", "seed-4")
@@ -398,7 +429,7 @@ func (x *faultTable) run(all bool) {
 }
 
 func control(query string) bool {
-	for _, p := range []string{"BEGIN", "SAVEPOINT", "RELEASE", "ROLLBACK", "COMMIT", "INSERT INTO seqs", "INSERT INTO shares", "INSERT INTO accounts",
+	for _, p := range []string{"BEGIN", "SAVEPOINT", "RELEASE", "ROLLBACK", "COMMIT", "INSERT INTO seqs", "UPDATE seqs", oldestQuery, "INSERT INTO shares", "INSERT INTO accounts",
 		"DELETE FROM shares", "DELETE FROM accounts", "UPDATE totals"} {
 		if strings.HasPrefix(query, p) {
 			return true

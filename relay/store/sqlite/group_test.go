@@ -84,6 +84,24 @@ func TestFailedClosureLeavesNothingInMemory(t *testing.T) {
 			return nil
 		}
 	}
+	holding := func(target string, seq int64) func(store.Tx) error {
+		return func(tx store.Tx) error { return tx.Hold(storetest.Key(target), seq, faultTime, "operator", "reason") }
+	}
+	releasing := func(target string, seq int64) func(store.Tx) error {
+		return func(tx store.Tx) error { _, err := tx.Release(storetest.Key(target), seq); return err }
+	}
+	queues := func(tx store.Tx) error { // they are written where they are listed
+		return tx.Queues(store.ByDepth, nil, func(store.Queue) bool { return true })
+	}
+	oldest := func(target string, queued int64) func(store.Tx) error {
+		return func(tx store.Tx) error {
+			q, err := tx.Queue(storetest.Key(target))
+			if n := q.Items - q.Held.Items; n != queued || q.Oldest.IsZero() != (n == 0) {
+				return fmt.Errorf("got %+v, %v; want %d queued", q, err, queued)
+			}
+			return err
+		}
+	}
 	tests := []struct {
 		name   string
 		group  []func(store.Tx) error
@@ -97,6 +115,11 @@ func TestFailedClosureLeavesNothingInMemory(t *testing.T) {
 		{"an account, and its queue", []func(store.Tx) error{inserting("a", "1"), boom(enrol("")), inserting("a", "2"), boom(enrol("zeta"))}, []string{"1", "2"}, 2},
 		{"an ack", []func(store.Tx) error{inserting("a", "1"), boom(acking("a", 1)), headIs("a", 1)}, []string{"1"}, 1},
 		{"info", []func(store.Tx) error{boom(epoch), noEpoch, boom(epoch), inserting("a", "1"), noEpoch}, []string{"1"}, 1},
+		{"a hold, listed", []func(store.Tx) error{inserting("a", "1"), inserting("a", "2"), boom(holding("a", 1), oldest("a", 1), queues), oldest("a", 2), inserting("a", "3"),
+			boom(queues, holding("a", 2), queues), queues}, []string{"1", "2", "3"}, 3},
+		{"a new queue, listed", []func(store.Tx) error{boom(inserting("a", "1"), inserting("new", "1"), queues), queues, oldest("new", 0), inserting("a", "2")}, []string{"2"}, 1},
+		{"a release", []func(store.Tx) error{inserting("a", "1"), holding("a", 1), boom(releasing("a", 1), queues), headIs("a", 1), oldest("a", 0), releasing("a", 1)},
+			[]string{"1"}, 1},
 		{"two failures at once", []func(store.Tx) error{boom(inserting("a", "1")), boom(inserting("a", "1"), totals), inserting("a", "2")}, []string{"2"}, 1},
 		{"a panic", []func(store.Tx) error{inserting("a", "1"), func(tx store.Tx) error { _ = inserting("a", "2")(tx); panic("boom") }}, []string{"1"}, 1},
 	}

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/agentmbx/agentmbx/relay/store"
 	"github.com/agentmbx/agentmbx/relay/wire"
@@ -77,6 +78,7 @@ type importQueue struct {
 	i      *importer
 	target wire.PublicKey
 	all    store.Usage
+	oldest time.Time // when the first one was accepted
 	shares map[wire.PublicKey]store.Usage
 }
 
@@ -85,7 +87,7 @@ func (q *importQueue) add(it store.Item) error {
 		if err := q.flush(); err != nil {
 			return err
 		}
-		q.target, q.all, q.shares = it.Target, store.Usage{}, map[wire.PublicKey]store.Usage{}
+		q.target, q.all, q.oldest, q.shares = it.Target, store.Usage{}, it.AcceptedAt, map[wire.PublicKey]store.Usage{}
 	}
 	one := store.Usage{Items: 1, Bytes: it.Size}
 	q.all, q.shares[it.Sender] = add(q.all, one), add(q.shares[it.Sender], one)
@@ -97,7 +99,7 @@ func (q *importQueue) flush() error {
 		return nil
 	}
 	c := q.i.t.c
-	if _, err := c.exec("UPDATE seqs SET items = ?, bytes = ? WHERE target_pubkey = ?", q.all.Items, q.all.Bytes, q.target); err != nil {
+	if _, err := c.exec("UPDATE seqs SET items = ?, bytes = ?, oldest = ? WHERE target_pubkey = ?", q.all.Items, q.all.Bytes, q.oldest, q.target); err != nil {
 		return err
 	}
 	for sender, u := range q.shares {

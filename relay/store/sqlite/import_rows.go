@@ -110,9 +110,7 @@ func (i *importer) enrolments(oldest *time.Time) error {
 			i.did.Revoked++
 			i.revoked[e.Key] = true
 		}
-		_, err := i.t.c.exec("INSERT INTO enrolments ("+enrolmentColumns+") VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-			e.Key, e.Name, e.OwnerFP, optional(e.Account), optional(e.Org), e.AuthorizedBy, e.EnrolledAt, e.RevokedAt)
-		return err
+		return i.t.putEnrolment(e, "")
 	})
 	if err != nil {
 		return err
@@ -228,7 +226,7 @@ func (i *importer) queues() error {
 			return r.err
 		}
 		i.seqs[target] = next
-		_, err := i.t.c.exec("INSERT INTO seqs VALUES (?, ?, 0, 0)", target, next)
+		_, err := i.t.c.exec("INSERT INTO seqs (target_pubkey, next_seq, items, bytes) VALUES (?, ?, 0, 0)", target, next)
 		return err
 	})
 }

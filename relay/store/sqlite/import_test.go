@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -143,6 +144,16 @@ func TestImportOfTheFixture(t *testing.T) {
 				t.Errorf("item %d: got %+v; want %+v", n, got, w)
 			}
 		}
+		for _, target := range []wire.PublicKey{home, work} {
+			q, err := r.Queue(target)
+			i := slices.IndexFunc(items, func(it store.Item) bool { return it.Target == target })
+			if err != nil || (i < 0) != q.Oldest.IsZero() || i >= 0 && !q.Oldest.Equal(items[i].AcceptedAt) || q.Held.Items != 0 {
+				t.Errorf("queue: got %+v, %v; want the time of its first item", q, err)
+			}
+			if list, err := r.ByFingerprint(target.Fingerprint(), 2); err != nil || len(list) != 1 {
+				t.Errorf("by fingerprint: got %+v, %v; want the host", list, err)
+			}
+		}
 		for target, head := range map[wire.PublicKey]int64{home: want.Home, work: want.Work} {
 			if got, err := r.Head(target); err != nil || got != head {
 				t.Errorf("head: got %d, %v; want %d", got, err, head)
@@ -170,7 +181,7 @@ func TestImportOfTheFixture(t *testing.T) {
 		if b, err := r.State("job-wanted:backup"); err != nil || string(b) != `"an import"` {
 			t.Errorf("wanted backup: got %s, %v", b, err)
 		}
-		log, err := r.Log("", 10)
+		log, err := r.Log("", 0, 10)
 		if err != nil || len(log) != 2 || log[0].Op != "import" || log[1].Op != "backup" ||
 			string(log[1].Receipt) != `{"v": 1, "type": "relay-backup", "at": "2026-11-20T08:00:30.000Z"}` {
 			t.Errorf("log: got %+v, %v", log, err)

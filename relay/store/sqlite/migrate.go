@@ -145,11 +145,31 @@ func step(c *conn, sql string, version int, o Options) (err error) {
 			}
 		}
 	}
+	if version == 3 {
+		if err := t.fingerprints(); err != nil {
+			return err
+		}
+	}
 	if err := t.setMeta("schema_version", version); err != nil {
 		return err
 	}
 	_, err = c.exec("COMMIT")
 	return err
+}
+
+// fingerprints fills in those of the keys that were enrolled before schema 3. They
+// are hashes, which SQLite does not make.
+func (t *tx) fingerprints() error {
+	var keys []wire.PublicKey
+	if err := t.c.query(func(r row) error { keys = append(keys, r.key(0)); return nil }, "SELECT host_pubkey FROM enrolments"); err != nil {
+		return err
+	}
+	for _, k := range keys {
+		if _, err := t.c.exec("UPDATE enrolments SET host_fp = ? WHERE host_pubkey = ?", k.Fingerprint(), k); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 var _ store.Tx = (*tx)(nil)

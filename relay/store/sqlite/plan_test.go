@@ -9,6 +9,7 @@ import (
 
 	"github.com/agentmbx/agentmbx/relay/store"
 	"github.com/agentmbx/agentmbx/relay/store/storetest"
+	"github.com/agentmbx/agentmbx/relay/wire"
 )
 
 // What runs while others wait finds its rows by an index and never sorts: each
@@ -37,6 +38,10 @@ func TestPlans(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
+	queue := store.Queue{Target: a, Usage: store.Usage{Items: 9, Bytes: 9}, Oldest: at}
+	queuesBy := func(by store.QueueOrder, after *store.Queue) func(store.Tx) error {
+		return func(tx store.Tx) error { return tx.Queues(by, after, func(store.Queue) bool { return true }) }
+	}
 	const items, held, job, outcome = "sqlite_autoindex_items_1 ", "sqlite_autoindex_quarantine_1", "job_runs_job ", "job_runs_outcome "
 	for _, tt := range []struct {
 		name  string
@@ -55,6 +60,62 @@ func TestPlans(t *testing.T) {
 		{"page", func(tx store.Tx) error { return tx.Page(a, 0, 10, func(store.Item) bool { return true }) }, []string{items + "(target_pubkey=? AND seq>?)"}, false},
 		{"hold", func(tx store.Tx) error { return tx.Hold(a, 2, at, "operator", "reason") }, []string{items + "(target_pubkey=? AND seq=?)"}, false},
 		{"held", func(tx store.Tx) error { return tx.Held(func(store.HeldItem) bool { return true }) }, []string{held}, true},
+		{"release", func(tx store.Tx) error {
+			_, err := tx.Release(a, 2)
+			return errors.Join(err, tx.Hold(a, 3, at, "operator", "reason"))
+		},
+			[]string{items + "(target_pubkey=?)", held + " (target_pubkey=? AND seq=?)", "PRIMARY KEY (sender_pubkey=? AND item_id=? AND target_pubkey=?)"}, false},
+		{"a queue", func(tx store.Tx) error { _, err := tx.Queue(a); return err },
+			[]string{"acked"}, false},
+		{"a queue of a view", func(tx store.Tx) error { _, err := own(tx).reader.Queue(a); return err },
+			[]string{"SEARCH s USING PRIMARY KEY (target_pubkey=?)", "SEARCH a USING PRIMARY KEY (target_pubkey=?)"}, false},
+		{"queues by depth", queuesBy(store.ByDepth, nil), []string{"seqs_depth (items>?)"}, false},
+		{"queues by size", queuesBy(store.ByBytes, nil), []string{"seqs_bytes (bytes>?)"}, false},
+		{"queues by age", queuesBy(store.ByOldest, nil), []string{"seqs_oldest (oldest>?)"}, false},
+		{"queues by depth, further", queuesBy(store.ByDepth, &queue), []string{"seqs_depth (items=? AND target_pubkey>?)", "seqs_depth (items>? AND items<?)"}, false},
+		{"queues by size, further", queuesBy(store.ByBytes, &queue), []string{"seqs_bytes (bytes=? AND target_pubkey>?)", "seqs_bytes (bytes>? AND bytes<?)"}, false},
+		{"queues by age, further", queuesBy(store.ByOldest, &queue), []string{"seqs_oldest (oldest=? AND target_pubkey>?)", "seqs_oldest (oldest>?)"}, false},
+		{"shares", func(tx store.Tx) error {
+			return tx.Shares(a, sender, func(wire.PublicKey, store.Usage) bool { return true })
+		}, []string{"PRIMARY KEY (target_pubkey=? AND sender_pubkey>?)"}, false},
+		{"shares of a sender", func(tx store.Tx) error {
+			return tx.SharesOf(sender, a, func(wire.PublicKey, store.Usage) bool { return true })
+		}, []string{"shares_sender (sender_pubkey=? AND target_pubkey>?)"}, false},
+		{"items", func(tx store.Tx) error {
+			return tx.Items(store.ItemMark{Target: a, Seq: 9}, func(store.Item) bool { return true })
+		}, []string{items + "(target_pubkey=? AND seq>?)", items + "(target_pubkey>?)"}, false},
+		{"an item", func(tx store.Tx) error { _, err := tx.Item(a, 1); return err }, []string{items + "(target_pubkey=? AND seq=?)"}, false},
+		{"a held item", func(tx store.Tx) error { _, err := tx.HeldItem(a, 3); return err }, []string{held + " (target_pubkey=? AND seq=?)"}, false},
+		{"quarantine", func(tx store.Tx) error { return tx.Quarantine(nil, func(store.HeldItem) bool { return true }) },
+			[]string{"quarantine_held (held_at<?)"}, false},
+		{"quarantine, further", func(tx store.Tx) error {
+			return tx.Quarantine(&store.HeldItem{Item: store.Item{Target: a, Seq: 9}, HeldAt: at.Add(1)}, func(store.HeldItem) bool { return true })
+		}, []string{"quarantine_held (held_at=? AND target_pubkey=? AND seq>?)", "quarantine_held (held_at=? AND target_pubkey>?)",
+			"quarantine_held (held_at<?)"}, false},
+		{"enrolments", func(tx store.Tx) error { return tx.Enrolments(nil, func(store.Enrolment) bool { return true }) },
+			[]string{"enrolments_list (<expr>>?)"}, false},
+		{"enrolments, further", func(tx store.Tx) error {
+			return tx.Enrolments(&store.Enrolment{Name: "0"}, func(store.Enrolment) bool { return true })
+		}, []string{"enrolments_list (<expr>=? AND host_pubkey>?)", "enrolments_list (<expr>>?)"}, false},
+		{"live by name", func(tx store.Tx) error { _, err := tx.LiveByName("a", 5); return err }, []string{"enrolments_name (<expr>=?)"}, false},
+		{"live in an account", func(tx store.Tx) error { _, err := tx.LiveInAccount("a", "a"); return gone(err) },
+			[]string{"enrolments_account (account=? AND <expr>=?)"}, false},
+		{"by fingerprint", func(tx store.Tx) error { _, err := tx.ByFingerprint(a.Fingerprint(), 5); return err }, []string{"enrolments_fp (host_fp=?)"}, false},
+		{"seen", func(tx store.Tx) error {
+			_, err := tx.Seen(a)
+			return errors.Join(err, tx.SetSeen(a, at))
+		}, []string{"PRIMARY KEY (host_pubkey=?)"}, false},
+		{"denials", func(tx store.Tx) error { return tx.Denials("", 0, func(store.Denial) bool { return true }) }, []string{"INTEGER PRIMARY KEY (rowid<?)"}, false},
+		{"denials of a host", func(tx store.Tx) error { return tx.Denials("fp", 9, func(store.Denial) bool { return true }) },
+			[]string{"deny_host_fp (host_fp=? AND rowid<?)"}, false},
+		{"denied", func(tx store.Tx) error { _, err := tx.Denied("fp", "client", at); return gone(err) },
+			[]string{"deny_host_fp (host_fp=?)", "deny_client_id (client_id=?)"}, false},
+		{"undeny", func(tx store.Tx) error { return gone(tx.RemoveDenial(1)) }, []string{"INTEGER PRIMARY KEY (rowid=?)"}, false},
+		{"sender lists", func(tx store.Tx) error {
+			return tx.SenderLists(wire.PublicKey{}, func(store.SenderList) bool { return true })
+		}, []string{"sqlite_autoindex_sender_lists_1 (target_pubkey>?)"}, false},
+		{"log", func(tx store.Tx) error { _, err := tx.Log("", 9, 5); return err }, []string{"INTEGER PRIMARY KEY (rowid<?)"}, false},
+		{"log of a kind", func(tx store.Tx) error { _, err := tx.Log("sweep", 0, 5); return err }, []string{"ops_kind (op=? AND id<?)"}, false},
 		{"rotate", func(tx store.Tx) error {
 			_, err := tx.Rotate(store.Rotation{Old: a, New: storetest.Key("b"), Name: "a", Record: []byte("{}"), At: at})
 			return err
@@ -78,8 +139,8 @@ func TestPlans(t *testing.T) {
 			return err
 		},
 			[]string{"INTEGER PRIMARY KEY (rowid=?)"}, false},
-		{"runs of a job", func(tx store.Tx) error { _, err := tx.Runs("job", 10); return err }, []string{job + "(job=?)"}, false},
-		{"runs", func(tx store.Tx) error { _, err := tx.Runs("", 10); return err }, nil, true},
+		{"runs of a job", func(tx store.Tx) error { _, err := tx.Runs("job", 0, 10); return err }, []string{job + "(job=? AND id<?)"}, false},
+		{"runs", func(tx store.Tx) error { _, err := tx.Runs("", 0, 10); return err }, []string{"INTEGER PRIMARY KEY (rowid<?)"}, false},
 		{"state", func(tx store.Tx) error {
 			err := tx.SetState("a", []byte("1"))
 			_, err2 := tx.State("a")

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/agentmbx/agentmbx/relay/store"
@@ -51,6 +52,8 @@ func (r reader) Totals() (t store.Totals, err error) {
 			t.Items = row.int(1)
 		case totalBytes:
 			t.Bytes = row.int(1)
+		case totalHeld:
+			t.Held = row.int(1)
 		}
 		return nil
 	}, "SELECT name, value FROM totals")
@@ -74,8 +77,8 @@ func (r reader) Enrolment(key wire.PublicKey) (e store.Enrolment, err error) {
 
 func (r reader) LiveByName(name string, limit int) (list []store.Enrolment, err error) {
 	err = r.c.query(func(row row) error { list = append(list, enrolment(row)); return nil },
-		"SELECT "+enrolmentColumns+" FROM enrolments WHERE lower(host_name) = lower(?) AND revoked_at IS NULL LIMIT ?",
-		name, limit)
+		"SELECT "+enrolmentColumns+" FROM enrolments INDEXED BY enrolments_name WHERE lower(host_name) = lower(?) AND revoked_at IS NULL LIMIT ?",
+		name, limit) // else it might go through all that had the name and were revoked
 	return list, err
 }
 
@@ -87,15 +90,21 @@ func (r reader) LiveInAccount(account, name string) (e store.Enrolment, err erro
 
 func (r reader) Denied(hostFP, clientID string, at time.Time) (d store.Denial, err error) {
 	ok, err := r.c.one(func(row row) {
-		d = store.Denial{HostFP: row.text(0), ClientID: row.text(1), Reason: row.text(2), Source: row.text(3),
-			AddedAt: row.time(4), Until: row.time(5)}
-	}, `SELECT host_fp, client_id, reason, source, added_at, until FROM deny
+		d = denialOf(row)
+	}, "SELECT "+denialColumns+` FROM deny
 		WHERE host_fp = ?1 AND (client_id IS NULL OR client_id = ?2) AND (until IS NULL OR until > ?3)
 		UNION ALL
-		SELECT host_fp, client_id, reason, source, added_at, until FROM deny
+		SELECT `+denialColumns+` FROM deny
 		WHERE host_fp IS NULL AND client_id = ?2 AND (until IS NULL OR until > ?3)
 		LIMIT 1`, hostFP, clientID, at)
 	return d, found(ok, err)
+}
+
+const denialColumns = "id, host_fp, client_id, reason, source, added_at, until"
+
+func denialOf(row row) store.Denial {
+	return store.Denial{ID: row.int(0), HostFP: row.text(1), ClientID: row.text(2), Reason: row.text(3), Source: row.text(4),
+		AddedAt: row.time(5), Until: row.time(6)}
 }
 
 func (r reader) SenderList(target wire.PublicKey) (l store.SenderList, err error) {
@@ -109,6 +118,12 @@ func (r reader) Accepts(target, sender wire.PublicKey) (listed, named bool, err 
 	listed, err = r.c.one(func(row row) { named = holds(row.bytes(0), sender) },
 		"SELECT senders FROM sender_lists WHERE target_pubkey = ?", target)
 	return listed, named, err
+}
+
+func (r reader) SenderCount(target wire.PublicKey) (n int, listed bool, err error) {
+	listed, err = r.c.one(func(row row) { n = int(row.int(0)) },
+		"SELECT length(senders) / 32 FROM sender_lists WHERE target_pubkey = ?", target) // reads no list: the length stands before it
+	return n, listed, err
 }
 
 func (r reader) EncKey(host wire.PublicKey) (k store.EncKey, err error) {
@@ -307,16 +322,24 @@ func (r reader) RotatedFrom(key wire.PublicKey, limit int) (keys []wire.PublicKe
 	return keys, nil
 }
 
-func (r reader) Log(op string, limit int) (list []store.Op, err error) {
-	query, args := "SELECT id, at, op, receipt FROM ops ORDER BY id DESC LIMIT ?", []any{limit}
+func (r reader) Log(op string, before int64, limit int) (list []store.Op, err error) {
+	query, args := "SELECT id, at, op, receipt FROM ops WHERE id < ? ORDER BY id DESC LIMIT ?", []any{from(before), limit}
 	if op != "" {
-		query, args = "SELECT id, at, op, receipt FROM ops WHERE op = ? ORDER BY id DESC LIMIT ?", []any{op, limit}
+		query, args = "SELECT id, at, op, receipt FROM ops WHERE op = ? AND id < ? ORDER BY id DESC LIMIT ?", []any{op, from(before), limit}
 	}
 	err = r.c.query(func(row row) error {
 		list = append(list, store.Op{ID: row.int(0), At: row.time(1), Op: row.text(2), Receipt: []byte(row.text(3))})
 		return nil
 	}, query, args...)
 	return list, err
+}
+
+// from is the id that a list ends before; 0 means that it starts with the newest.
+func from(before int64) int64 {
+	if before == 0 {
+		return math.MaxInt64
+	}
+	return before
 }
 
 // pragma reads a pragma that answers one number.

@@ -137,10 +137,11 @@ func (t *tx) signNotice(it store.Item, held bool, from wire.PublicKey, to wire.P
 	if err != nil {
 		return err
 	}
-	if err := t.counters.charge(it.Target, from, account, store.Usage{Items: -1, Bytes: -it.Size}); err != nil {
+	if err := t.counters.leave(it.Target, from, account, store.Usage{Items: 1, Bytes: it.Size}, held); err != nil {
 		return err
 	}
-	return t.counters.charge(it.Target, to.Public(), account, store.Usage{Items: 1, Bytes: size})
+	it.Sender, it.Size, it.Held = to.Public(), size, held
+	return t.counters.enter(it, account) // in its old place: oldest is looked up anew
 }
 
 // tempStore says where the writer puts what it sets aside.

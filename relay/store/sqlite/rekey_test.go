@@ -113,7 +113,7 @@ func TestRekey(t *testing.T) {
 		if err != nil || u != (store.Usage{}) {
 			t.Errorf("the old key's share: got %+v, %v; want none", u, err)
 		}
-		log, err := r.Log("rekey", 2)
+		log, err := r.Log("rekey", 0, 2)
 		if err != nil || len(log) != 1 {
 			t.Fatalf("log: got %v, %v", log, err)
 		}

@@ -128,7 +128,7 @@ func TestCarryOlderSchemas(t *testing.T) {
 			goesOn(t, s)
 		})
 		t.Run("replaced "+filepath.Base(dump), func(t *testing.T) {
-			copied, _ := replaced(t, all(hosts, ran("backup", early), started("drill", "h", early), stated("kept", "1")), nil)
+			copied, _ := replaced(t, all(hosts, logged("backup", "{}", early), ran("backup", early), started("drill", "h", early), stated("kept", "1")), nil)
 			s, _ := renewed(t, copied, foldedAt(t, restoreDump(t, dump)), Renewal{})
 			looks(t, s, func(r store.Reader) error {
 				_, err := r.LastRun("drill", store.OutcomeCrashed)
@@ -237,7 +237,7 @@ func TestRenewBeatsAtItsEnd(t *testing.T) {
 		if err != nil || !in.Heartbeat.Equal(restored.Add(time.Hour)) {
 			t.Errorf("got a heartbeat of %s, %v; want the time of the end", in.Heartbeat, err)
 		}
-		log, err := r.Log("restore", 1)
+		log, err := r.Log("restore", 0, 1)
 		if err != nil || len(log) != 1 || !log[0].At.Equal(restored) {
 			t.Errorf("got %v, %v; want the restore logged at its beginning", log, err)
 		}

@@ -69,8 +69,7 @@ func (t *tx) moveQueue(from, to wire.PublicKey, fromAccount, toAccount string) (
 	}
 	senders := t.everyKeyOnce()
 	for _, it := range queue {
-		u := store.Usage{Items: 1, Bytes: it.Size}
-		if err := t.counters.charge(from, it.Sender, fromAccount, store.Usage{Items: -1, Bytes: -it.Size}); err != nil {
+		if err := t.counters.leave(from, it.Sender, fromAccount, store.Usage{Items: 1, Bytes: it.Size}, it.Held); err != nil {
 			return 0, err
 		}
 		keys, err := senders(it.Sender)
@@ -108,7 +107,8 @@ func (t *tx) moveQueue(from, to wire.PublicKey, fromAccount, toAccount string) (
 				return 0, err
 			}
 		}
-		if err := t.counters.charge(to, it.Sender, toAccount, u); err != nil {
+		it.Target, it.Seq = to, seq
+		if err := t.counters.enter(it, toAccount); err != nil {
 			return 0, err
 		}
 		moved++

@@ -16,10 +16,10 @@ func run(row row) store.Run {
 		StartedAt: row.time(4), FinishedAt: row.time(5), Outcome: row.text(6), Detail: row.text(7)}
 }
 
-func (r reader) Runs(job string, limit int) (list []store.Run, err error) {
-	query, args := "SELECT "+runColumns+" FROM job_runs ORDER BY id DESC LIMIT ?", []any{limit}
+func (r reader) Runs(job string, before int64, limit int) (list []store.Run, err error) {
+	query, args := "SELECT "+runColumns+" FROM job_runs WHERE id < ? ORDER BY id DESC LIMIT ?", []any{from(before), limit}
 	if job != "" {
-		query, args = "SELECT "+runColumns+" FROM job_runs WHERE job = ? ORDER BY id DESC LIMIT ?", []any{job, limit}
+		query, args = "SELECT "+runColumns+" FROM job_runs WHERE job = ? AND id < ? ORDER BY id DESC LIMIT ?", []any{job, from(before), limit}
 	}
 	err = r.c.query(func(row row) error { list = append(list, run(row)); return nil }, query, args...)
 	return list, err

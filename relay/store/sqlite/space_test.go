@@ -507,3 +507,55 @@ func TestRoomIsSeenByEveryWrite(t *testing.T) {
 		}
 	}
 }
+
+// To hold an item or to release it writes it a second time: without room it stays
+// where it is, and what makes room goes on.
+func TestHoldAndReleaseNeedRoom(t *testing.T) {
+	t.Parallel()
+	const size, kept = 100 << 20, 10 << 20
+	var free atomic.Int64
+	free.Store(size)
+	o := testOptions(t.TempDir())
+	o.Free = func(string) (int64, int64, error) { return free.Load(), size, nil }
+	s := mustOpen(t, o)
+	a := storetest.Key("a")
+	hold := func(seq int64) error {
+		return s.Update(t.Context(), func(tx store.Tx) error { return tx.Hold(a, seq, faultTime, "operator", "reason") })
+	}
+	release := func(seq int64) error {
+		return s.Update(t.Context(), func(tx store.Tx) error { _, err := tx.Release(a, seq); return err })
+	}
+	for _, id := range []string{"1", "2", "3", "4"} {
+		mustInsert(t, s, "a", id)
+	}
+	if err := errors.Join(hold(1), hold(2)); err != nil {
+		t.Fatal(err)
+	}
+	free.Store(kept - 1)
+	for what, err := range map[string]error{"hold": hold(3), "release": release(1)} {
+		if !errors.Is(err, store.ErrFull) {
+			t.Errorf("%s without room: got %v; want ErrFull", what, err)
+		}
+	}
+	for what, err := range map[string]error{"hold": hold(9), "release": release(9)} {
+		if !errors.Is(err, store.ErrNotFound) {
+			t.Errorf("%s of what is not there: got %v; want ErrNotFound", what, err)
+		}
+	}
+	if got := queued(t, s, "a"); !slices.Equal(got, []string{"3", "4"}) {
+		t.Errorf("queue: got %v; want it as it was", got)
+	}
+	if err := s.Update(t.Context(), func(tx store.Tx) error {
+		_, err := tx.AckThrough(a, 3)
+		return errors.Join(err, tx.Drop(store.Item{Target: a, Seq: 2, Held: true}))
+	}); err != nil {
+		t.Errorf("ack and drop: got %v; want nil", err)
+	}
+	free.Store(size)
+	if err := errors.Join(release(1), hold(4)); err != nil {
+		t.Errorf("with room again: got %v; want nil", err)
+	}
+	if got := queued(t, s, "a"); !slices.Equal(got, []string{"1"}) {
+		t.Errorf("queue: got %v; want what was released", got)
+	}
+}

@@ -125,7 +125,7 @@ func (t *tx) AccountUsage(account string) (store.Usage, error) {
 
 func (t *tx) Totals() (totals store.Totals, err error) {
 	for name, n := range map[string]*int64{
-		totalEnrolments: &totals.Enrolments, totalItems: &totals.Items, totalBytes: &totals.Bytes,
+		totalEnrolments: &totals.Enrolments, totalItems: &totals.Items, totalBytes: &totals.Bytes, totalHeld: &totals.Held,
 	} {
 		c, err := t.counters.total(name)
 		if err != nil {
@@ -167,15 +167,19 @@ func (t *tx) PutEnrolment(e store.Enrolment) error {
 			return err
 		}
 	}
-	_, err = t.c.exec("INSERT INTO enrolments ("+enrolmentColumns+`) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
-		ON CONFLICT (host_pubkey) DO UPDATE SET host_name = excluded.host_name, owner_fp = excluded.owner_fp, account = excluded.account,
-		org = excluded.org, authorized_by = excluded.authorized_by, enrolled_at = excluded.enrolled_at`,
-		e.Key, e.Name, e.OwnerFP, optional(e.Account), optional(e.Org), e.AuthorizedBy, e.EnrolledAt, e.RevokedAt)
+	return t.putEnrolment(e, ` ON CONFLICT (host_pubkey) DO UPDATE SET host_name = excluded.host_name, owner_fp = excluded.owner_fp,
+		account = excluded.account, org = excluded.org, authorized_by = excluded.authorized_by, enrolled_at = excluded.enrolled_at`)
+}
+
+// putEnrolment writes the row of an enrolment, with the fingerprint of its key.
+func (t *tx) putEnrolment(e store.Enrolment, onConflict string) error {
+	_, err := t.c.exec("INSERT INTO enrolments ("+enrolmentColumns+", host_fp) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"+onConflict,
+		e.Key, e.Name, e.OwnerFP, optional(e.Account), optional(e.Org), e.AuthorizedBy, e.EnrolledAt, e.RevokedAt, e.Key.Fingerprint())
 	return err
 }
 
 func (t *tx) moveAccount(from, to string, u store.Usage) error {
-	if err := t.counters.chargeAccount(from, store.Usage{Items: -u.Items, Bytes: -u.Bytes}); err != nil {
+	if err := t.counters.chargeAccount(from, minus(u)); err != nil {
 		return err
 	}
 	return t.counters.chargeAccount(to, u)
@@ -260,7 +264,9 @@ func (t *tx) takeSeq(target wire.PublicKey) (int64, error) {
 		return 0, err
 	}
 	seq := max(q.now.nextSeq, t.seqNow(), 1)
-	set(t.counters, q, queueRow{seq + 1, q.now.Usage})
+	now := q.now
+	now.nextSeq = seq + 1
+	set(t.counters, q, now)
 	return seq, nil
 }
 
@@ -286,13 +292,13 @@ func (t *tx) Insert(it store.Item) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	it.Seq = seq
+	it.Seq, it.Size, it.Held = seq, int64(len(it.Wire)), false
 	if _, err := t.c.exec(`INSERT INTO dedup (sender_pubkey, item_id, target_pubkey, wire_hash, seq, accepted_at)
 		VALUES (?, ?, ?, ?, ?, ?)`, it.Sender, it.ID, it.Target, it.Hash, seq, it.AcceptedAt); err != nil {
 		return 0, err
 	}
 	if _, err := t.c.exec("INSERT INTO items ("+itemColumns+", wire) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-		it.Target, seq, it.Kind, it.ID, it.Sender, it.SenderHost, it.Hash, int64(len(it.Wire)), it.AcceptedAt, it.ExpiresAt, it.Wire,
+		it.Target, seq, it.Kind, it.ID, it.Sender, it.SenderHost, it.Hash, it.Size, it.AcceptedAt, it.ExpiresAt, it.Wire,
 	); err != nil {
 		return 0, err
 	}
@@ -300,7 +306,7 @@ func (t *tx) Insert(it store.Item) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return seq, t.counters.charge(it.Target, it.Sender, account, store.Usage{Items: 1, Bytes: int64(len(it.Wire))})
+	return seq, t.counters.enter(it, account)
 }
 
 func (t *tx) AckThrough(target wire.PublicKey, seq int64) (deleted int64, err error) {
@@ -312,13 +318,13 @@ func (t *tx) AckThrough(target wire.PublicKey, seq int64) (deleted int64, err er
 	if err := t.c.query(func(r row) error {
 		deleted++
 		sender := r.key(0)
-		gone[sender] = add(gone[sender], store.Usage{Items: -1, Bytes: -r.int(1)})
+		gone[sender] = add(gone[sender], store.Usage{Items: 1, Bytes: r.int(1)})
 		return nil
 	}, "DELETE FROM items WHERE target_pubkey = ? AND seq <= ? RETURNING sender_pubkey, bytes", target, seq); err != nil {
 		return 0, err
 	}
 	for sender, u := range gone {
-		if err := t.counters.charge(target, sender, account, u); err != nil {
+		if err := t.counters.leave(target, sender, account, u, false); err != nil {
 			return 0, err
 		}
 	}
@@ -330,7 +336,7 @@ func (t *tx) AckThrough(target wire.PublicKey, seq int64) (deleted int64, err er
 func (t *tx) Drop(it store.Item) error {
 	var u store.Usage
 	err := t.c.query(func(r row) error {
-		it.Sender, u = r.key(0), store.Usage{Items: -1, Bytes: -r.int(1)}
+		it.Sender, u = r.key(0), store.Usage{Items: 1, Bytes: r.int(1)}
 		return nil
 	}, "DELETE FROM "+table(it.Held)+" WHERE target_pubkey = ? AND seq = ? RETURNING sender_pubkey, bytes", it.Target, it.Seq)
 	if err := found(u.Items != 0, err); err != nil {
@@ -340,25 +346,7 @@ func (t *tx) Drop(it store.Item) error {
 	if err != nil {
 		return err
 	}
-	return t.counters.charge(it.Target, it.Sender, account, u)
-}
-
-// table is where an item stands.
-func table(held bool) string {
-	if held {
-		return "quarantine"
-	}
-	return "items"
-}
-
-func (t *tx) Hold(target wire.PublicKey, seq int64, at time.Time, actor, reason string) error {
-	n, err := t.c.exec("INSERT INTO quarantine ("+itemColumns+", held_at, actor, reason, wire) SELECT "+itemColumns+
-		", ?, ?, ?, wire FROM items WHERE target_pubkey = ? AND seq = ?", at, actor, reason, target, seq)
-	if err := found(n != 0, err); err != nil {
-		return err
-	}
-	_, err = t.c.exec("DELETE FROM items WHERE target_pubkey = ? AND seq = ?", target, seq)
-	return err
+	return t.counters.leave(it.Target, it.Sender, account, u, it.Held)
 }
 
 func (t *tx) Forget(rows []store.DedupKey, before time.Time) (pruned int64, err error) {

@@ -21,7 +21,9 @@ type Scope struct {
 	Ops      []string // kinds of the log
 	Jobs     []string // jobs whose runs are listed
 	States   []string // names of state
-	Global   bool     // info, totals and the order of all that is held too
+	Denied   []string // fingerprints whose denials are listed
+	Global   bool     // info, totals, the order of all that is held and whole lists too
+	Page     int      // rows at a time of the lists that have pages; 0: all at once
 }
 
 // Facts tells all that r answers about a scope as text, one fact a line, so
@@ -41,6 +43,10 @@ func Facts(r store.Reader, sc Scope) (string, error) {
 			stamp(in.ExpiryFrom), stamp(in.CreatedAt), f.name(in.RelayKey))
 		t, err := r.Totals()
 		f.line(err, "totals %+v", t)
+		f.lists(sc.Page)
+	}
+	for _, fp := range sc.Denied {
+		f.denials(fp, sc.Page)
 	}
 	held := map[wire.PublicKey][]store.HeldItem{}
 	if err := r.Held(func(it store.HeldItem) bool {
@@ -70,7 +76,7 @@ func Facts(r store.Reader, sc Scope) (string, error) {
 		f.line(err, "name %s %v", n, keys)
 	}
 	for _, op := range sc.Ops {
-		list, err := r.Log(op, 2*store.LogKeep)
+		list, err := r.Log(op, 0, 2*store.LogKeep)
 		f.line(err, "log %q %d lines", op, len(list))
 		for _, o := range list {
 			f.line(nil, "log %q %s %s %s", op, stamp(o.At), o.Op, o.Receipt)
@@ -139,7 +145,7 @@ func (f *facts) runs(job string) {
 		f.line(err, "%s of %q: %s asked by %q, holder %q, from %s to %s, outcome %q, detail %q", what, job, r.Job, r.AskedBy, r.Holder,
 			stamp(r.StartedAt), stamp(r.FinishedAt), r.Outcome, r.Detail)
 	}
-	list, err := f.r.Runs(job, 1000)
+	list, err := f.r.Runs(job, 0, 1000)
 	f.line(err, "runs of %q %d", job, len(list))
 	for _, r := range list {
 		found, err := f.r.Run(r.ID)
@@ -163,6 +169,7 @@ func (f *facts) host(l string, k wire.PublicKey, labels []string, sc Scope) {
 	f.line(err, "%s acked %d", l, acked)
 	u, err := r.QueueUsage(k)
 	f.line(err, "%s queue %+v", l, u)
+	f.desk(l, k, sc)
 	enc, err := r.EncKey(k)
 	f.line(err, "%s enc key %s %s %s", l, enc.EncPub, enc.Sig, stamp(enc.At))
 	ad, err := r.EncAd(k)
@@ -175,6 +182,16 @@ func (f *facts) host(l string, k wire.PublicKey, labels []string, sc Scope) {
 		f.item(l, "item", it)
 		return true
 	}), "%s items end", l)
+	for seq := max(head-4, 0); seq <= head; seq++ {
+		it, err := r.Item(k, seq)
+		f.line(err, "%s one item %d %s from %s, wire %d", l, it.Seq, it.ID, f.name(it.Sender), len(it.Wire))
+		h, err := r.HeldItem(k, seq)
+		f.line(err, "%s one held item %d %s from %s, %v by %q, wire %d", l, h.Seq, h.ID, f.name(h.Sender), h.Held, h.Actor, len(h.Wire))
+	}
+	n, listed, err := r.SenderCount(k)
+	if listed || err != nil {
+		f.line(err, "%s list of %d", l, n)
+	}
 	for _, sl := range labels {
 		s := sc.Hosts[sl]
 		listed, named, err := r.Accepts(k, s)

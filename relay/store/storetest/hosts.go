@@ -29,10 +29,17 @@ var hostTests = []subtest{
 			wantErr(h, "enc ad", err, store.ErrNotFound)
 			_, err = r.Dedup(a, "id", b)
 			wantErr(h, "dedup", err, store.ErrNotFound)
+			_, err = r.Item(a, 1)
+			wantErr(h, "item", err, store.ErrNotFound)
+			_, err = r.HeldItem(a, 1)
+			wantErr(h, "held item", err, store.ErrNotFound)
 			return nil
 		})
 		want(h, "facts", h.Facts(Scope{Hosts: map[string]wire.PublicKey{"a": a}}),
-			"a head 0\na acked 0\na queue {Items:0 Bytes:0}\na rotated from []\na items end\na accepts a false false\na share of a {Items:0 Bytes:0}\n")
+			"a head 0\na acked 0\na queue {Items:0 Bytes:0}\n"+
+				"queue of a holds {Items:0 Bytes:0}, of it held {Items:0 Bytes:0}, oldest never, head 0, acked 0\n"+
+				"a holds from []\na has in the queue of []\na seen never\na by its fingerprint: 0\n"+
+				"a rotated from []\na items end\na accepts a false false\na share of a {Items:0 Bytes:0}\n")
 		wantErr(h, "rotation of a stranger", h.Update(h.Context(), func(tx store.Tx) error {
 			_, err := tx.Rotate(store.Rotation{Old: a, New: b, Name: "n", Record: []byte("{}"), At: epoch0})
 			return err

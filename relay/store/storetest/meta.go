@@ -53,7 +53,7 @@ var metaTests = []subtest{
 		} {
 			var got []string
 			last := int64(1 << 62)
-			for _, o := range get(h, func(r store.Reader) ([]store.Op, error) { return r.Log(tt.op, tt.limit) }) {
+			for _, o := range get(h, func(r store.Reader) ([]store.Op, error) { return r.Log(tt.op, 0, tt.limit) }) {
 				got = append(got, fmt.Sprintf("%s %s", o.Op, o.Receipt))
 				if o.ID >= last || o.At.Before(epoch0) {
 					h.Errorf("%s: got id %d after %d, at %s; want ids going down and its time", tt.name, o.ID, last, o.At)
@@ -75,7 +75,7 @@ var metaTests = []subtest{
 			})
 		}
 		lines := func(op string) []store.Op {
-			return get(h, func(r store.Reader) ([]store.Op, error) { return r.Log(op, 2*store.LogKeep) })
+			return get(h, func(r store.Reader) ([]store.Op, error) { return r.Log(op, 0, 2*store.LogKeep) })
 		}
 		add("restore", 0, 1)
 		add("sweep", 0, store.LogKeep)

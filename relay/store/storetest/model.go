@@ -31,7 +31,10 @@ type model struct {
 	ops       []store.Op
 	runs      []store.Run
 	state     map[string][]byte
+	seen      map[wire.PublicKey]time.Time
 	floor     func() int64
+
+	lastDenial int64 // the last id given
 }
 
 // mailed is an item, in its queue or held.
@@ -55,7 +58,7 @@ func newModel(in store.Info, floor func() int64) *model {
 		enrol: map[wire.PublicKey]store.Enrolment{}, lists: map[wire.PublicKey]store.SenderList{},
 		encKeys: map[wire.PublicKey]store.EncKey{}, encAds: map[wire.PublicKey]store.EncAd{},
 		dedups: map[store.DedupKey]memory{}, next: map[wire.PublicKey]int64{}, acked: map[wire.PublicKey]int64{},
-		state: map[string][]byte{},
+		state: map[string][]byte{}, seen: map[wire.PublicKey]time.Time{},
 	}
 }
 
@@ -66,7 +69,7 @@ func (m *model) clone() *model {
 	c.encKeys, c.encAds = maps.Clone(m.encKeys), maps.Clone(m.encAds)
 	c.next, c.acked = maps.Clone(m.next), maps.Clone(m.acked)
 	c.denials, c.rotations, c.ops = slices.Clone(m.denials), slices.Clone(m.rotations), slices.Clone(m.ops)
-	c.runs, c.state = slices.Clone(m.runs), maps.Clone(m.state)
+	c.runs, c.state, c.seen = slices.Clone(m.runs), maps.Clone(m.state), maps.Clone(m.seen)
 	copies := map[*mailed]*mailed{}
 	c.items = nil
 	for _, it := range m.items {
@@ -97,6 +100,11 @@ func (m *model) Totals() (t store.Totals, _ error) {
 	for _, e := range m.enrol {
 		if e.Live() {
 			t.Enrolments++
+		}
+	}
+	for _, it := range m.items {
+		if it.Held {
+			t.Held++
 		}
 	}
 	u, _ := m.usage(func(*mailed) bool { return true })
@@ -134,7 +142,6 @@ func (m *model) Head(t wire.PublicKey) (int64, error)                  { return 
 func (m *model) Acked(t wire.PublicKey) (int64, error)                 { return m.acked[t], nil }
 func (m *model) SetEpoch(e string) error                               { m.info.Epoch = e; return nil }
 func (m *model) SetHeartbeat(at time.Time) error                       { m.info.Heartbeat = at; return nil }
-func (m *model) AddDenial(d store.Denial) error                        { m.denials = append(m.denials, d); return nil }
 func (m *model) PutEncAd(k wire.PublicKey, ad store.EncAd) error       { m.encAds[k] = ad; return nil }
 func (m *model) PutEncKey(k wire.PublicKey, _ string, e store.EncKey) error {
 	m.encKeys[k] = e
@@ -171,6 +178,11 @@ func (m *model) Denied(fp, client string, at time.Time) (store.Denial, error) {
 func (m *model) Accepts(t, s wire.PublicKey) (listed, named bool, _ error) {
 	l, listed := m.lists[t]
 	return listed, slices.Contains(l.Senders, s), nil
+}
+
+func (m *model) SenderCount(t wire.PublicKey) (n int, listed bool, _ error) {
+	l, listed := m.lists[t]
+	return len(l.Senders), listed, nil
 }
 
 func (m *model) Dedup(s wire.PublicKey, id string, t wire.PublicKey) (store.Dedup, error) {
@@ -263,9 +275,9 @@ func (m *model) RotatedFrom(key wire.PublicKey, limit int) (keys []wire.PublicKe
 	return keys[:min(limit, len(keys))], nil
 }
 
-func (m *model) Log(op string, limit int) (list []store.Op, _ error) {
+func (m *model) Log(op string, before int64, limit int) (list []store.Op, _ error) {
 	for _, o := range slices.Backward(m.ops) {
-		if (op == "" || o.Op == op) && len(list) < limit {
+		if (op == "" || o.Op == op) && (before == 0 || o.ID < before) && len(list) < limit {
 			list = append(list, o)
 		}
 	}
@@ -361,9 +373,9 @@ func (m *model) AppendLog(at time.Time, op string, receipt []byte) error {
 	return nil
 }
 
-func (m *model) Runs(job string, limit int) (list []store.Run, _ error) {
+func (m *model) Runs(job string, before int64, limit int) (list []store.Run, _ error) {
 	for _, r := range slices.Backward(m.runs) {
-		if (job == "" || r.Job == job) && len(list) < limit {
+		if (job == "" || r.Job == job) && (before == 0 || r.ID < before) && len(list) < limit {
 			list = append(list, r)
 		}
 	}
@@ -414,7 +426,7 @@ func (m *model) FinishRun(r store.Run, keep int) error {
 	m.runs[i].FinishedAt, m.runs[i].Outcome, m.runs[i].Detail = r.FinishedAt, r.Outcome, r.Detail
 	job := m.runs[i].Job
 	last, _ := m.LastRun(job, store.OutcomeOK)
-	stay, _ := m.Runs(job, keep)
+	stay, _ := m.Runs(job, 0, keep)
 	m.runs = slices.DeleteFunc(m.runs, func(x store.Run) bool {
 		return x.Job == job && x.ID != last.ID && !slices.Contains(stay, x)
 	})

@@ -47,7 +47,7 @@ func randomWrites(h *Harness) {
 	seed := Seed(h)
 	w := &world{rnd: rand.New(rand.NewPCG(seed, 1)), floor: &h.floor, clock: epoch0}
 	w.scope = Scope{Hosts: map[string]wire.PublicKey{}, Accounts: []string{"acme", "zeta"}, Names: []string{"alpha", "beta", "gamma"},
-		Ops: []string{"", "restore", "sweep"}, Jobs: []string{"", "sweep", "backup"}, States: []string{"s1", "s2"}, Global: true}
+		Ops: []string{"", "restore", "sweep"}, Jobs: []string{"", "sweep", "backup"}, States: []string{"s1", "s2"}, Denied: []string{"fp-0", "fp-1", "fp-2"}, Global: true}
 	for i := range 8 {
 		label := fmt.Sprint("h", i)
 		w.scope.Hosts[label] = Key(label)
@@ -119,8 +119,10 @@ func (w *world) compare(h *Harness, m *model, i int) {
 	if err != nil {
 		h.Fatal(err)
 	}
-	if d := FirstDifference(h.Facts(w.scope), expected); d != "" {
-		h.Fatalf("after write %d: %s\n%s", i, d, w.history())
+	paged := w.scope
+	paged.Page = w.rnd.IntN(4) // the model reads all at once
+	if d := FirstDifference(h.Facts(paged), expected); d != "" {
+		h.Fatalf("after write %d, pages of %d: %s\n%s", i, paged.Page, d, w.history())
 	}
 	expected, _ = w.lists(m)
 	if d := FirstDifference(get(h, w.lists), expected); d != "" {
@@ -175,7 +177,7 @@ func (w *world) step(m *model) step {
 		return fmt.Sprintf(format, args...)
 	}
 	ok := func(err error) (string, error) { return "", err }
-	switch n := w.rnd.IntN(115); {
+	switch n := w.rnd.IntN(132); {
 	case n < 40: // a push, as the relay does it: a duplicate is no insert
 		it := mailOf(a, b, id, strings.Repeat("x", 1+w.rnd.IntN(3))) // often the same bytes
 		it.AcceptedAt = now
@@ -327,6 +329,47 @@ func (w *world) step(m *model) step {
 		}
 		which := pick(w, w.scope.States)
 		return step{say("state %s %s", which, value), func(tx store.Tx) (string, error) { return ok(tx.SetState(which, value)) }}
+	case n < 118:
+		q := slices.DeleteFunc(m.queue(a), func(it *mailed) bool { return !it.Held })
+		if len(q) == 0 {
+			return w.step(m)
+		}
+		seq := pick(w, q).Seq
+		return step{say("release %d of %v", seq, a), func(tx store.Tx) (string, error) {
+			w.floor.Store(floor)
+			n, err := tx.Release(a, seq)
+			if errors.Is(err, store.ErrNotFound) { // a step before took it
+				return "gone", nil
+			}
+			return fmt.Sprint(n), err
+		}}
+	case n < 120:
+		which := w.rnd.IntN(4)
+		return step{say("undeny %d", which), func(tx store.Tx) (string, error) {
+			var list []store.Denial
+			if err := tx.Denials("", 0, func(d store.Denial) bool { list = append(list, d); return len(list) <= which }); err != nil {
+				return "", err
+			}
+			if len(list) <= which {
+				return "none", nil
+			}
+			return ok(tx.RemoveDenial(list[which].ID))
+		}}
+	case n < 122:
+		at := epoch0.Add(time.Duration(w.rnd.IntN(1000)) * time.Second) // to and fro
+		return step{say("see %v", a), func(tx store.Tx) (string, error) { return ok(tx.SetSeen(a, at)) }}
+	case n < 127: // lists of what was written so far, in the midst of it
+		by, size := pick(w, []store.QueueOrder{store.ByDepth, store.ByBytes, store.ByOldest}), w.rnd.IntN(3)
+		return step{say("queues by %s", by), func(tx store.Tx) (answer string, err error) {
+			list := func(after *store.Queue, each func(store.Queue) bool) error { return tx.Queues(by, after, each) }
+			err = walk(size, store.Queue{}, first(list, func(q store.Queue) bool { return q.Items == 0 }), func(q store.Queue) {
+				answer += fmt.Sprint(q, " ")
+			})
+			q, err2 := tx.Queue(a)
+			err3 := tx.Shares(a, wire.PublicKey{}, func(k wire.PublicKey, u store.Usage) bool { answer += fmt.Sprint(k, u, " "); return true })
+			err4 := tx.SharesOf(a, wire.PublicKey{}, func(k wire.PublicKey, u store.Usage) bool { answer += fmt.Sprint(k, u, " "); return true })
+			return answer + fmt.Sprint(q), errors.Join(err, err2, err3, err4)
+		}}
 	default: // a read of what was written so far, in the midst of it
 		return step{say("totals"), func(tx store.Tx) (string, error) {
 			t, err := tx.Totals()

@@ -340,7 +340,7 @@ func (h *Harness) run(id int64) store.Run {
 
 func (h *Harness) runs(job string, limit int) []store.Run {
 	h.Helper()
-	return get(h, func(r store.Reader) ([]store.Run, error) { return r.Runs(job, limit) })
+	return get(h, func(r store.Reader) ([]store.Run, error) { return r.Runs(job, 0, limit) })
 }
 
 func (h *Harness) tryLastRun(job, outcome string) (last store.Run, miss error) {

@@ -41,6 +41,8 @@ func Run(t *testing.T, open Opener) {
 		{"sweeps", sweepTests},
 		{"rotation", rotationTests},
 		{"held", heldTests},
+		{"released", releaseTests},
+		{"lists", listTests},
 		{"runs", runTests},
 		{"meta", metaTests},
 		{"model", modelTests},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/agentmbx/agentmbx/relay/store"
 	"github.com/agentmbx/agentmbx/relay/wire"
@@ -238,8 +239,8 @@ func everything(h *Harness) (Scope, string) {
 	h.Write(func(tx store.Tx) error { return writeEverything(tx, "1") })
 	sc := Scope{
 		Hosts:    map[string]wire.PublicKey{"a": Key("a"), "b": Key("b"), "c1": Key("c1"), "d1": Key("d1"), "c2": Key("c2"), "d2": Key("d2")},
-		Accounts: []string{"acme"}, Items: []string{"one1", "two1", "held1", "one2", "two2", "held2"}, Names: []string{"alpha"}, Ops: []string{"", "sweep"},
-		Jobs: []string{"", "sweep", "backup"}, States: []string{"state"}, Global: true,
+		Accounts: []string{"acme"}, Items: []string{"one1", "two1", "held1", "released1", "one2", "two2", "held2", "released2"}, Names: []string{"alpha"}, Ops: []string{"", "sweep"},
+		Jobs: []string{"", "sweep", "backup"}, States: []string{"state"}, Denied: []string{"fp1", "fp2"}, Global: true,
 	}
 	return sc, h.Facts(sc)
 }
@@ -282,6 +283,27 @@ func writeEverything(tx store.Tx, n string) error {
 			return tx.FinishRun(store.Run{ID: id, Job: "sweep", FinishedAt: epoch0, Outcome: store.OutcomeOK, Detail: n}, 1)
 		},
 		func() error { return tx.SetState("state", []byte(n)) },
+		func() error {
+			if err := insertHeld(tx, a, c, "released"+n); err != nil {
+				return err
+			}
+			head, err := tx.Head(a)
+			if err != nil {
+				return err
+			}
+			_, err = tx.Release(a, head)
+			return err
+		},
+		func() error { return tx.SetSeen(a, epoch0.Add(time.Duration(len(n))*time.Minute)) },
+		func() error { return tx.SetSeen(d, epoch0) },
+		func() error {
+			last := int64(0)
+			err := tx.Denials("", 0, func(x store.Denial) bool { last = x.ID; return false })
+			if n != "1" { // what stood before goes, too
+				err = errors.Join(err, tx.RemoveDenial(last))
+			}
+			return err
+		},
 	} {
 		if err := f(); err != nil {
 			return err

@@ -1,0 +1,177 @@
+package admin
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/agentmbx/agentmbx/relay"
+	"github.com/agentmbx/agentmbx/relay/store"
+	"github.com/agentmbx/agentmbx/relay/wire"
+)
+
+func (a Action) check() error {
+	if strings.TrimSpace(a.Actor) == "" || len(a.Actor) > 200 || len(a.Reason) > 1000 || !utf8.ValidString(a.Actor+a.Reason) {
+		return fmt.Errorf("%w: want an actor of at most 200 and a reason of at most 1000 bytes", ErrBadRequest)
+	}
+	return nil
+}
+
+// checkWhy is check for what takes something from somebody: that needs a reason.
+func (a Action) checkWhy() error {
+	if err := a.check(); err != nil {
+		return err
+	}
+	if strings.TrimSpace(a.Reason) == "" {
+		return fmt.Errorf("%w: say why: this needs a reason", ErrBadRequest)
+	}
+	return nil
+}
+
+func (a Action) deed(dry bool) relay.Deed {
+	return relay.Deed{Actor: a.Actor, Reason: a.Reason, Dry: dry}
+}
+
+// deedError gives what the relay answered the kind of its refusal. Its text says
+// all there is.
+func deedError(err error) error {
+	var refusal *relay.Error
+	switch {
+	case err == nil || Kind(err) != "":
+		return err
+	case errors.Is(err, store.ErrNotFound):
+		return &kindError{ErrNotFound, err.Error()}
+	case !errors.As(err, &refusal):
+		return err
+	}
+	switch refusal.Kind {
+	case relay.BadRequest:
+		return &kindError{ErrBadRequest, err.Error()}
+	case relay.Unauthorized, relay.Forbidden, relay.Conflict, relay.TooMany:
+		return &kindError{ErrRefused, err.Error()}
+	case relay.NotFound:
+		return &kindError{ErrNotFound, err.Error()}
+	}
+	return err // it cannot be done now, and nothing is protected by that
+}
+
+// Hold takes queued items out of their queues.
+func (l *Local) Hold(ctx context.Context, a ItemAction) (ItemResult, error) {
+	if err := a.checkWhy(); err != nil {
+		return ItemResult{}, err
+	}
+	return a.do(ctx, l.o.Relay.Hold)
+}
+
+// Release puts held items back at the tail of their queues.
+func (l *Local) Release(ctx context.Context, a ItemAction) (ItemResult, error) {
+	if err := a.check(); err != nil {
+		return ItemResult{}, err
+	}
+	return a.do(ctx, l.o.Relay.Release)
+}
+
+// Discard drops held items and tells their senders.
+func (l *Local) Discard(ctx context.Context, a ItemAction) (ItemResult, error) {
+	if err := a.checkWhy(); err != nil {
+		return ItemResult{}, err
+	}
+	return a.do(ctx, l.o.Relay.Discard)
+}
+
+// do does something to the items, which the relay looks at, and counts.
+func (a ItemAction) do(ctx context.Context, what func(context.Context, []relay.ItemRef, relay.Deed) ([]relay.Outcome, error)) (r ItemResult, err error) {
+	list, err := what(ctx, a.Items, a.deed(a.DryRun))
+	if err != nil {
+		return r, deedError(err)
+	}
+	r = ItemResult{Outcomes: list, DryRun: a.DryRun}
+	for _, o := range list {
+		if o.Done {
+			r.Done++
+		}
+	}
+	r.Failed = len(list) - r.Done
+	return r, nil
+}
+
+// Dismiss takes refused pushes out of the quarantine.
+func (l *Local) Dismiss(ctx context.Context, a DismissAction) (r DismissResult, err error) {
+	if err := a.check(); err != nil {
+		return r, err
+	}
+	n, err := l.o.Relay.Dismiss(ctx, a.IDs, a.deed(a.DryRun))
+	if err != nil {
+		return r, deedError(err)
+	}
+	return DismissResult{Dismissed: n, DryRun: a.DryRun}, nil
+}
+
+// Revoke ends an enrolment for ever.
+func (l *Local) Revoke(ctx context.Context, a HostAction) (r HostResult, err error) {
+	if err := cmp.Or(a.checkWhy(), checkKey("key", a.Key)); err != nil {
+		return r, err
+	}
+	was, err := l.o.Relay.RevokeHost(ctx, a.Key, a.deed(a.DryRun))
+	if errors.Is(err, store.ErrNotFound) {
+		return r, noHost(a.Key)
+	}
+	if err != nil {
+		return r, deedError(err)
+	}
+	return l.hostResult(ctx, a, was)
+}
+
+// Block refuses a host, also one that has yet to enrol, until a time.
+func (l *Local) Block(ctx context.Context, a BlockAction) (r HostResult, err error) {
+	if err := cmp.Or(a.checkWhy(), checkKey("key", a.Key)); err != nil {
+		return r, err
+	}
+	if now := l.o.Now(); !a.Until.IsZero() && (!a.Until.After(now) || a.Until.UnixMilli() > lastTime) {
+		return r, fmt.Errorf("%w: until: want a time to come, or none for a block until it is unblocked; it is %s now", ErrBadRequest, wire.FormatTime(now))
+	}
+	changed, err := l.o.Relay.Block(ctx, a.Key, a.Until, a.deed(a.DryRun))
+	if err != nil {
+		return r, deedError(err)
+	}
+	return l.hostResult(ctx, a.HostAction, changed)
+}
+
+// hostResult looks at a host to which something was done. That it was done is not
+// undone by whoever stopped to wait for it.
+func (l *Local) hostResult(ctx context.Context, a HostAction, changed bool) (r HostResult, err error) {
+	r = HostResult{Changed: changed, DryRun: a.DryRun}
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer stop()
+	err = l.look(ctx, func(v *look) error {
+		e, err := v.enrolment(a.Key)
+		if err != nil {
+			return err
+		}
+		if e == nil {
+			e = &store.Enrolment{Key: a.Key}
+		}
+		r.Enrolment, err = v.shown(*e)
+		return err
+	})
+	return r, err
+}
+
+// Unblock removes a denial.
+func (l *Local) Unblock(ctx context.Context, a UnblockAction) (d Denial, err error) {
+	if err := a.check(); err != nil {
+		return d, err
+	}
+	was, err := l.o.Relay.Unblock(ctx, a.ID, a.deed(a.DryRun))
+	if errors.Is(err, store.ErrNotFound) {
+		return d, fmt.Errorf("%w: there is no denial %d", ErrNotFound, a.ID)
+	}
+	if err != nil {
+		return d, deedError(err)
+	}
+	return denialAt(was, a.DryRun && (was.Until.IsZero() || was.Until.After(l.o.Now()))), nil
+}

@@ -1,0 +1,64 @@
+package admin
+
+import (
+	"time"
+
+	"github.com/agentmbx/agentmbx/relay"
+	"github.com/agentmbx/agentmbx/relay/wire"
+)
+
+// ItemAction is something to do to items, at most relay.MaxItems of them, in one
+// transaction.
+type ItemAction struct {
+	Action
+	Items  []relay.ItemRef `json:"items"`
+	DryRun bool            `json:"dry_run,omitempty"`
+}
+
+// ItemResult says what became of each.
+type ItemResult struct {
+	Outcomes []relay.Outcome `json:"outcomes"`
+	Done     int             `json:"done"`
+	Failed   int             `json:"failed"`
+	DryRun   bool            `json:"dry_run,omitempty"`
+}
+
+// HostAction is something to do to a host.
+type HostAction struct {
+	Action
+	Key    wire.PublicKey `json:"key"`
+	DryRun bool           `json:"dry_run,omitempty"`
+}
+
+// BlockAction blocks a host.
+type BlockAction struct {
+	HostAction
+	Until time.Time `json:"until,omitzero"` // until it is unblocked when zero
+}
+
+// UnblockAction removes a denial.
+type UnblockAction struct {
+	Action
+	ID     int64 `json:"id"`
+	DryRun bool  `json:"dry_run,omitempty"`
+}
+
+// HostResult says what became of a host.
+type HostResult struct {
+	Enrolment Enrolment `json:"enrolment"` // as it is now
+	Changed   bool      `json:"changed"`   // false when it was so already
+	DryRun    bool      `json:"dry_run,omitempty"`
+}
+
+// DismissAction takes refused pushes out of the quarantine.
+type DismissAction struct {
+	Action
+	IDs    []int64 `json:"ids"` // none means all
+	DryRun bool    `json:"dry_run,omitempty"`
+}
+
+// DismissResult says how many went.
+type DismissResult struct {
+	Dismissed int  `json:"dismissed"`
+	DryRun    bool `json:"dry_run,omitempty"`
+}

@@ -1,0 +1,132 @@
+package tui
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/charmbracelet/bubbles/key"
+	tea "github.com/charmbracelet/bubbletea"
+
+	"github.com/agentmbx/agentmbx/admin"
+	"github.com/agentmbx/agentmbx/relay/wire"
+)
+
+// denials is the deny list: every refusal that need not be for ever.
+type denials struct {
+	pane
+	list list[admin.Denial]
+	all  bool // those that are over, too
+}
+
+func newDenials(p pane) screen {
+	return denials{pane: p, list: newList(p.look, func(n admin.Denial) string { return fmt.Sprint(n.ID) },
+		column{title: "HOST OR CLIENT", width: 24},
+		column{title: "BY", width: 9, drop: 1},
+		column{title: "SINCE", width: 11, right: true, drop: 2},
+		column{title: "ENDS", width: 9, right: true},
+		column{title: "REASON"},
+	)}
+}
+
+// fetch filters by a fingerprint where one was typed, and else by the one host of
+// that name.
+func (m denials) fetch() fetch[admin.Denial] {
+	svc, f, text := m.svc, admin.DenialFilter{All: m.all}, m.list.filter.text
+	return func(ctx context.Context, p admin.Paging) (page admin.Page[admin.Denial], err error) {
+		f := f
+		f.Paging = p
+		if text != "" {
+			if f.HostFP, err = wire.ParseFingerprint(text); err != nil {
+				k, err := theHost(ctx, svc, text)
+				if err != nil {
+					return page, err
+				}
+				f.HostFP = k.Fingerprint()
+			}
+		}
+		return svc.Denials(ctx, f)
+	}
+}
+
+func (m denials) load() tea.Cmd { return m.list.load(m.fetch()) }
+
+func (m denials) update(msg tea.Msg) (screen, tea.Cmd) {
+	m.pane = m.hear(msg)
+	var cmd tea.Cmd
+	switch msg := msg.(type) {
+	case pageMsg[admin.Denial]:
+		m.list, cmd = m.list.take(msg)
+	case tea.KeyMsg:
+		return m.key(msg)
+	}
+	return m, cmd
+}
+
+func (m denials) key(msg tea.KeyMsg) (screen, tea.Cmd) {
+	var cmd tea.Cmd
+	if m.dialog != nil {
+		m.pane, cmd, _ = m.answer(msg)
+		return m, cmd
+	}
+	if l, cmd, handled := m.list.key(msg, m.page()); handled {
+		m.list = l
+		return m, cmd
+	}
+	n, ok := m.list.current()
+	switch {
+	case key.Matches(msg, keys.State):
+		m.all = !m.all
+		m.list, cmd = m.list.start()
+	case key.Matches(msg, keys.Unblock) && ok:
+		m.pane, cmd = m.ask(m.unblockDialog(n, ""))
+	case key.Matches(msg, keys.Copy) && ok:
+		cmd = copyText(n.HostFP)
+	}
+	return m, cmd
+}
+
+func (m denials) back() (screen, bool) {
+	if m.dialog != nil {
+		m.dialog = nil
+		return m, true
+	}
+	var was bool
+	m.list, _, was = m.list.back()
+	return m, was
+}
+
+func (m denials) typing() bool  { return m.dialog != nil || m.list.filter.open }
+func (m denials) title() string { return "deny list" }
+
+func (m denials) bindings() []key.Binding {
+	switch {
+	case m.dialog != nil:
+		return m.dialog.bindings()
+	case m.list.filter.open:
+		return filtering()
+	}
+	return append([]key.Binding{m.off(keys.Unblock), keys.Filter, keys.State, keys.Copy, keys.Back}, moving()...)
+}
+
+func (m denials) view(w, h int) string {
+	says := "denials in force, last added first"
+	if m.all {
+		says = "all denials, last added first"
+	}
+	return m.draw(m.list.view(w, h, says, "nobody is denied", m.row), w, h)
+}
+
+func (m denials) row(n admin.Denial) tableRow {
+	who := n.HostFP
+	switch {
+	case n.HostFP == "":
+		who = "client " + n.ClientID
+	case n.ClientID != "":
+		who += " as " + n.ClientID
+	}
+	ends := "over"
+	if n.InForce {
+		ends = due(m.now, n.Until)
+	}
+	return tableRow{faint: !n.InForce, cells: []string{who, n.Source, ago(m.now, n.AddedAt), ends, n.Reason}}
+}
