@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/agentmbx/agentmbx/relay"
@@ -18,7 +19,16 @@ func (a Action) check() error {
 	if strings.TrimSpace(a.Actor) == "" || len(a.Actor) > 200 || len(a.Reason) > 1000 || !utf8.ValidString(a.Actor+a.Reason) {
 		return fmt.Errorf("%w: want an actor of at most 200 and a reason of at most 1000 bytes", ErrBadRequest)
 	}
+	if strings.ContainsFunc(a.Actor+a.Reason, control) {
+		return fmt.Errorf("%w: want an actor and a reason of one line, without control characters", ErrBadRequest)
+	}
 	return nil
+}
+
+// control finds what the log, and those it is told to, could take for more than
+// text: control characters, separators of lines, and marks of direction.
+func control(r rune) bool {
+	return unicode.In(r, unicode.Cc, unicode.Zl, unicode.Zp, unicode.Bidi_Control)
 }
 
 // checkWhy is check for what takes something from somebody: that needs a reason.
@@ -91,11 +101,15 @@ func (a ItemAction) do(ctx context.Context, what func(context.Context, []relay.I
 	}
 	r = ItemResult{Outcomes: list, DryRun: a.DryRun}
 	for _, o := range list {
-		if o.Done {
+		switch {
+		case o.Done:
 			r.Done++
+		case o.Problem == relay.ProblemLater:
+			r.Later++
+		default:
+			r.Failed++
 		}
 	}
-	r.Failed = len(list) - r.Done
 	return r, nil
 }
 
@@ -142,7 +156,8 @@ func (l *Local) Block(ctx context.Context, a BlockAction) (r HostResult, err err
 }
 
 // hostResult looks at a host to which something was done. That it was done is not
-// undone by whoever stopped to wait for it.
+// undone by whoever stopped to wait for it, nor by a look that fails: then the
+// answer has no more than the key.
 func (l *Local) hostResult(ctx context.Context, a HostAction, changed bool) (r HostResult, err error) {
 	r = HostResult{Changed: changed, DryRun: a.DryRun}
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
@@ -158,6 +173,10 @@ func (l *Local) hostResult(ctx context.Context, a HostAction, changed bool) (r H
 		r.Enrolment, err = v.shown(*e)
 		return err
 	})
+	if err != nil && !a.DryRun {
+		l.o.Backups.Log.Warn("a host to which something was done cannot be looked at", "host", a.Key.Fingerprint(), "err", err)
+		r.Enrolment, err = Enrolment{Host: hostOf(a.Key, nil)}, nil
+	}
 	return r, err
 }
 
@@ -166,9 +185,9 @@ func (l *Local) Unblock(ctx context.Context, a UnblockAction) (d Denial, err err
 	if err := a.check(); err != nil {
 		return d, err
 	}
-	was, err := l.o.Relay.Unblock(ctx, a.ID, a.deed(a.DryRun))
+	was, err := l.o.Relay.Unblock(ctx, relay.DenialRef{ID: a.ID, HostFP: a.HostFP, AddedAt: a.AddedAt}, a.deed(a.DryRun))
 	if errors.Is(err, store.ErrNotFound) {
-		return d, fmt.Errorf("%w: there is no denial %d", ErrNotFound, a.ID)
+		return d, fmt.Errorf("%w: there is no such denial %d", ErrNotFound, a.ID)
 	}
 	if err != nil {
 		return d, deedError(err)

@@ -1,11 +1,13 @@
 package admin_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -135,7 +137,16 @@ func unblock(host string) func(*rig, bool) (string, error) {
 		if err != nil || len(p.Items) != 1 {
 			r.t.Fatalf("got %+v, %v; want one denial", p, err)
 		}
-		d, err := r.Unblock(r.t.Context(), admin.UnblockAction{Action: why, ID: p.Items[0].ID, DryRun: dry})
+		seen := p.Items[0]
+		for what, a := range map[string]admin.UnblockAction{
+			"another host": {Action: why, ID: seen.ID, HostFP: key("Alpha").Fingerprint(), AddedAt: seen.AddedAt},
+			"another time": {Action: why, ID: seen.ID, HostFP: seen.HostFP, AddedAt: seen.AddedAt.Add(-time.Second)},
+		} {
+			if _, err := r.Unblock(r.t.Context(), a); !errors.Is(err, admin.ErrNotFound) {
+				r.t.Errorf("unblock of %s under that number: got %v; want not found", what, err)
+			}
+		}
+		d, err := r.Unblock(r.t.Context(), admin.UnblockAction{Action: why, ID: seen.ID, HostFP: seen.HostFP, AddedAt: seen.AddedAt, DryRun: dry})
 		return fmt.Sprintf("of %v", d.HostFP == key(host).Fingerprint()), err
 	}
 }
@@ -286,6 +297,7 @@ func TestBadDeeds(t *testing.T) {
 	nobody, noReason, longActor := admin.Action{Reason: "r"}, admin.Action{Actor: "a", Reason: " "}, admin.Action{Actor: strings.Repeat("x", 201), Reason: "r"}
 	longReason, noText := admin.Action{Actor: "a", Reason: strings.Repeat("x", 1001)}, admin.Action{Actor: "a", Reason: "\xff"}
 	hostOf := func(a admin.Action, k wire.PublicKey) admin.HostAction { return admin.HostAction{Action: a, Key: k} }
+	controls := []string{"\n", "\r", "\t", "\x00", "\x1b[31m", "\x7f", "\u0085", "\u2028", "\u2029", "\u202e", "\u2066", "\u200f", "\u061c"}
 	_, blockForever := block("beta", 0)(r, true)
 	if blockForever != nil {
 		t.Fatal(blockForever)
@@ -330,6 +342,25 @@ func TestBadDeeds(t *testing.T) {
 		add("revoke "+what, "BAD_REQUEST", err)
 		_, err = r.Block(ctx, admin.BlockAction{HostAction: a})
 		add("block "+what, "BAD_REQUEST", err)
+	}
+	for _, c := range controls {
+		for what, a := range map[string]admin.Action{"an actor": {Actor: "cli:o" + c + "ps", Reason: "r"}, "a reason": {Actor: "cli:ops", Reason: "one" + c + "two"}} {
+			name := fmt.Sprintf("with %q in %s", c, what)
+			_, err := r.hold(admin.ItemAction{Action: a, Items: one})
+			add("hold "+name, "BAD_REQUEST", err)
+			_, err = r.release(admin.ItemAction{Action: a, Items: one})
+			add("release "+name, "BAD_REQUEST", err)
+			_, err = r.Revoke(ctx, hostOf(a, key("beta")))
+			add("revoke "+name, "BAD_REQUEST", err)
+			_, err = r.Unblock(ctx, admin.UnblockAction{Action: a, ID: 1})
+			add("unblock "+name, "BAD_REQUEST", err)
+			_, err = r.RotateEpoch(ctx, a)
+			add("rotate the epoch "+name, "BAD_REQUEST", err)
+			_, err = r.PruneBackups(ctx, false, a)
+			add("prune "+name, "BAD_REQUEST", err)
+			_, err = r.Dismiss(ctx, admin.DismissAction{Action: a})
+			add("dismiss "+name, "BAD_REQUEST", err)
+		}
 	}
 	for what, until := range map[string]time.Time{"now": r.clock(), "in the past": r.clock().Add(-time.Hour), "in the year 10000": time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)} {
 		_, err := r.Block(ctx, admin.BlockAction{HostAction: hostOf(why, key("beta")), Until: until})
@@ -383,5 +414,55 @@ func TestDeedsOffline(t *testing.T) {
 		must(itemDeed(release, "b1"))(r)
 		must(block("beta", 0))(r)
 		must(revoke("beta"))(r)
+	}
+}
+
+// blindStore is a store that cannot be read from once something was written.
+type blindStore struct {
+	admin.Store
+	blind atomic.Bool
+}
+
+var errBlind = errors.New("the disk does not answer")
+
+func (b *blindStore) View(ctx context.Context, fn func(store.Reader) error) error {
+	if b.blind.Load() {
+		return errBlind
+	}
+	return b.Store.View(ctx, fn)
+}
+
+// What was done to a host was done, also when the look at it afterwards fails: it is
+// answered with what is known. A dry run that cannot look has nothing to say.
+func TestHostDeedWithoutALookAfterwards(t *testing.T) {
+	t.Parallel()
+	blind := &blindStore{}
+	r := newRig(t, func(o *admin.Options) {
+		blind.Store = o.Store
+		o.Store = blind
+	})
+	r.enrol("beta", "gamma")
+	for _, tt := range []struct {
+		name, host string
+		do         func(admin.HostAction) (admin.HostResult, error)
+	}{
+		{"revoke", "beta", func(a admin.HostAction) (admin.HostResult, error) { return r.Revoke(t.Context(), a) }},
+		{"block", "gamma", func(a admin.HostAction) (admin.HostResult, error) {
+			return r.Block(t.Context(), admin.BlockAction{HostAction: a})
+		}},
+	} {
+		blind.blind.Store(true)
+		if _, err := tt.do(admin.HostAction{Action: why, Key: key(tt.host), DryRun: true}); !errors.Is(err, errBlind) {
+			t.Errorf("%s, dry: got %v; want the error", tt.name, err)
+		}
+		got, err := tt.do(admin.HostAction{Action: why, Key: key(tt.host)})
+		if err != nil || !got.Changed || got.Enrolment.Key != key(tt.host) || got.Enrolment.Fingerprint != key(tt.host).Fingerprint() {
+			t.Errorf("%s: got %+v, %v; want it done to the host", tt.name, got, err)
+		}
+		blind.blind.Store(false)
+		e, err := r.Enrolment(t.Context(), key(tt.host))
+		if err != nil || e.RevokedAt.IsZero() && e.Denial == nil {
+			t.Errorf("%s: got %+v, %v; want it done", tt.name, e, err)
+		}
 	}
 }

@@ -22,6 +22,9 @@ import (
 type Service interface {
 	Status(ctx context.Context) (Status, error)
 	Overview(ctx context.Context) (Overview, error)
+	// Log lists lines of the relay log, newest first. One that is shorter than asked
+	// need not be the end: an answer ends once its receipts hold over MaxLogBytes.
+	// One without lines is. See LogPage.
 	Log(ctx context.Context, f LogFilter) ([]LogEntry, error)
 	RotateEpoch(ctx context.Context, a Action) (epoch string, err error)
 

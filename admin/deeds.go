@@ -8,7 +8,7 @@ import (
 )
 
 // ItemAction is something to do to items, at most relay.MaxItems of them, in one
-// transaction.
+// transaction. A hold or release moves at most relay.MaxDeedBytes at once.
 type ItemAction struct {
 	Action
 	Items  []relay.ItemRef `json:"items"`
@@ -20,6 +20,7 @@ type ItemResult struct {
 	Outcomes []relay.Outcome `json:"outcomes"`
 	Done     int             `json:"done"`
 	Failed   int             `json:"failed"`
+	Later    int             `json:"later,omitempty"` // not tried, since the call moved all that one may: ask again for these
 	DryRun   bool            `json:"dry_run,omitempty"`
 }
 
@@ -36,11 +37,14 @@ type BlockAction struct {
 	Until time.Time `json:"until,omitzero"` // until it is unblocked when zero
 }
 
-// UnblockAction removes a denial.
+// UnblockAction removes a denial. HostFP and AddedAt are what was seen of it: one of
+// another host or time under its number is not found. Either may be left out.
 type UnblockAction struct {
 	Action
-	ID     int64 `json:"id"`
-	DryRun bool  `json:"dry_run,omitempty"`
+	ID      int64     `json:"id"`
+	HostFP  string    `json:"host_fp,omitempty"`
+	AddedAt time.Time `json:"added_at,omitzero"`
+	DryRun  bool      `json:"dry_run,omitempty"`
 }
 
 // HostResult says what became of a host.

@@ -134,7 +134,7 @@ func benchDesk(b *testing.B, hosts, items int) *admin.Local {
 }
 
 // fillStore enrols hosts with sender lists, gives each queue the same number of
-// items, holds 60 of them and adds 60 denials.
+// items and 60 of them one of a MiB, holds 60 items and adds 60 denials.
 func fillStore(ctx context.Context, s *sqlite.Store, hosts, items int) error {
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	keys := make([]wire.PublicKey, hosts)
@@ -156,7 +156,10 @@ func fillStore(ctx context.Context, s *sqlite.Store, hosts, items int) error {
 				}
 				for n := range items / hosts {
 					it := store.Item{Target: keys[i], Kind: store.KindEnvelope, ID: fmt.Sprintf("%d-%d", i, n), Sender: sender, SenderHost: "sender",
-						Size: int64(len(body)), AcceptedAt: now.Add(time.Duration(i%5000) * time.Second), ExpiresAt: now.Add(300 * time.Hour), Wire: body}
+						AcceptedAt: now.Add(time.Duration(i%5000) * time.Second), ExpiresAt: now.Add(300 * time.Hour), Wire: body}
+					if i < 60 && n == 0 {
+						it.Wire = make([]byte, 1<<20)
+					}
 					if _, err := tx.Insert(it); err != nil {
 						return err
 					}

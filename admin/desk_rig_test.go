@@ -49,8 +49,13 @@ func (r *rig) put(target, id, sender string) (ref relay.ItemRef) {
 }
 
 func put(tx store.Tx, target, id, sender string, at time.Time) (relay.ItemRef, error) {
+	return putLarge(tx, target, id, sender, at, 0)
+}
+
+// putLarge queues an item with so many bytes more.
+func putLarge(tx store.Tx, target, id, sender string, at time.Time, more int) (relay.ItemRef, error) {
 	it := store.Item{Target: key(target), Kind: store.KindEnvelope, ID: id, Sender: key(sender), SenderHost: sender,
-		Hash: sha256.Sum256([]byte(id)), Size: int64(len(id)), AcceptedAt: at, ExpiresAt: at.Add(14 * 24 * time.Hour), Wire: []byte(id)}
+		Hash: sha256.Sum256([]byte(id)), AcceptedAt: at, ExpiresAt: at.Add(14 * 24 * time.Hour), Wire: append([]byte(id), make([]byte, more)...)}
 	seq, err := tx.Insert(it)
 	return relay.ItemRef{Target: it.Target, Seq: seq, ID: id}, err
 }
@@ -156,8 +161,12 @@ func (r *rig) furnish() {
 				if _, err := put(tx, "hub", host+" to hub", host, r.clock()); err != nil {
 					return err
 				}
-				for n := range i/3 + 2 { // three of each depth
-					ref, err := put(tx, host, fmt.Sprintf("%s/%d", host, n), "sender", r.clock())
+				for n := range i/3 + 2 { // three of each depth, each of a MiB or two
+					more := 0
+					if n == 0 {
+						more = (1 + i/6) << 20
+					}
+					ref, err := putLarge(tx, host, fmt.Sprintf("%s/%d", host, n), "sender", r.clock(), more)
 					if err != nil {
 						return err
 					}
@@ -196,8 +205,8 @@ func (r *rig) move(n int) {
 		if err := tx.PutEnrolment(store.Enrolment{Key: key(fresh), Name: fresh, AuthorizedBy: "host-key", EnrolledAt: r.clock()}); err != nil {
 			return err
 		}
-		for i := range 3 {
-			if _, err := put(tx, grows, fmt.Sprintf("moving %d %d", n, i), "sender", r.clock()); err != nil {
+		for i, more := range []int{1 << 20, 0, 0} {
+			if _, err := putLarge(tx, grows, fmt.Sprintf("moving %d %d", n, i), "sender", r.clock(), more); err != nil {
 				return err
 			}
 		}

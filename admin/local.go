@@ -102,7 +102,10 @@ func (l *Local) StartJob(ctx context.Context, q jobs.Request) (jobs.Run, error) 
 func (l *Local) Run(ctx context.Context, id int64) (jobs.Run, error) { return l.jobs.Find(ctx, id) }
 
 // Backups lists the backups in the folder, newest first.
-func (l *Local) Backups(ctx context.Context) ([]backup.Entry, error) { return l.o.Backups.List(ctx) }
+func (l *Local) Backups(ctx context.Context) ([]backup.Entry, error) {
+	list, _, err := l.backups(ctx)
+	return list, err
+}
 
 // PruneBackups removes the backups that are not to be kept, or only says which.
 func (l *Local) PruneBackups(ctx context.Context, dryRun bool, a Action) ([]backup.Decision, error) {
@@ -149,6 +152,27 @@ func (l *Local) logPrune(ctx context.Context, done []backup.Decision, a Action) 
 	return l.log(ctx, "backup-prune", map[string]any{
 		"v": 1, "type": "relay-backup-prune", "actor": a.Actor, "reason": a.Reason, "removed": removed, "kept": len(done) - len(removed),
 	})
+}
+
+// askedLine is what the relay log says of a run that a person asked for.
+type askedLine struct {
+	V       int             `json:"v"`
+	Type    string          `json:"type"`
+	At      string          `json:"at"`
+	Actor   string          `json:"actor"`
+	Job     string          `json:"job"`
+	Args    json.RawMessage `json:"args,omitempty"`
+	Run     int64           `json:"run"`
+	Confirm bool            `json:"confirm,omitempty"`
+}
+
+// logAsked writes into the relay log that somebody had a job run.
+func logAsked(tx store.Tx, r jobs.Run, q jobs.Request) error {
+	b, err := json.Marshal(askedLine{V: 1, Type: "relay-run-job", At: wire.FormatTime(r.StartedAt), Actor: q.By, Job: q.Job, Run: r.ID, Confirm: q.Confirm, Args: q.Args})
+	if err != nil {
+		return err
+	}
+	return tx.AppendLog(r.StartedAt.UTC(), "run-job", b)
 }
 
 // log writes a receipt to the relay log.

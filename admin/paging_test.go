@@ -1,6 +1,7 @@
 package admin_test
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -93,20 +94,69 @@ func TestBadPaging(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.furnish()
-	for i, l := range r.listers() {
-		other := r.listers()[(i+5)%len(r.listers())]
-		_, foreign, _, err := other.page(t.Context(), admin.Paging{Limit: 1})
-		if err != nil || foreign == "" {
-			t.Fatalf("%s: got no cursor, %v", other.name, err)
-		}
+	for _, l := range r.listers() {
 		for _, p := range []admin.Paging{
-			{}, {Limit: -1}, {Limit: admin.MaxPage + 1}, {Limit: 1, After: "x"}, {Limit: 1, After: "%"}, {Limit: 1, After: foreign},
-			{Limit: 1, After: strings.Repeat("A", 5000)},
+			{}, {Limit: -1}, {Limit: admin.MaxPage + 1}, {Limit: 1, After: "x"}, {Limit: 1, After: "%"}, {Limit: 1, After: strings.Repeat("A", 5000)},
 		} {
 			rows, next, _, err := l.page(t.Context(), p)
 			if !errors.Is(err, admin.ErrBadRequest) || len(rows) > 0 || next != "" || strings.Contains(err.Error(), "\n") {
 				t.Errorf("%s, %.60v: got %d rows, %q, %v; want a bad request in one line", l.name, p, len(rows), next, err)
 			}
 		}
+	}
+	r.placesOfOthers()
+}
+
+// placesOfOthers wants a place in one list to be none in any other: each list
+// refuses the cursors of all that stand in another order.
+func (r *rig) placesOfOthers() {
+	r.t.Helper()
+	quarantine := func(name, kind, target string) lister {
+		return listerOf(name, func(ctx context.Context, p admin.Paging) (admin.Page[admin.Quarantined], error) {
+			f := admin.QuarantineFilter{Paging: p, Kind: kind}
+			if target != "" {
+				f.Target = key(target)
+			}
+			return r.Quarantine(ctx, f)
+		}, func(q admin.Quarantined) string { return q.Kind })
+	}
+	lists := append(r.listers(),
+		quarantine("held", admin.QuarantineHeld, ""), quarantine("held for one", admin.QuarantineHeld, "stable-00"),
+		quarantine("quarantine for one", "", "stable-00"),
+		quarantine("refused", admin.QuarantineRefused, ""), quarantine("refused for one", admin.QuarantineRefused, "stable-00"))
+	// The lists that stand in the order of another one, or of two that follow each
+	// other; all else is in an order of its own.
+	orders := map[string][]string{
+		"items": {"items"}, "items of a sender": {"items"},
+		"quarantine": {"held", "refused"}, "held": {"held"}, "held for one": {"held"}, "quarantine for one": {"held"},
+		"refused": {"refused"}, "refused for one": {"refused"},
+	}
+	for _, l := range lists {
+		if orders[l.name] == nil {
+			orders[l.name] = []string{l.name}
+		}
+	}
+	tried := 0
+	for _, of := range lists {
+		for i, limit := range []int{1, 20} { // the quarantine has 18 held
+			_, after, _, err := of.page(r.t.Context(), admin.Paging{Limit: limit})
+			if err != nil {
+				r.t.Fatal(err)
+			}
+			order := orders[of.name][min(i, len(orders[of.name])-1)]
+			for _, l := range lists {
+				if after == "" || slices.Contains(orders[l.name], order) {
+					continue
+				}
+				tried++
+				rows, _, _, err := l.page(r.t.Context(), admin.Paging{Limit: 5, After: after})
+				if !errors.Is(err, admin.ErrBadRequest) || len(rows) > 0 {
+					r.t.Errorf("%s after a place in %s: got %d rows, %v; want a bad request", l.name, of.name, len(rows), err)
+				}
+			}
+		}
+	}
+	if tried < 16*15 {
+		r.t.Errorf("got %d pairs; want all lists with the cursors of all others", tried)
 	}
 }

@@ -23,11 +23,18 @@ func (l *Local) Quarantine(ctx context.Context, f QuarantineFilter) (page Page[Q
 	default:
 		return page, fmt.Errorf("%w: kind: want %s or %s", ErrBadRequest, QuarantineHeld, QuarantineRefused)
 	}
-	at, err := f.open(listHeld, listRefused)
+	// A push was refused as a whole, and for no target.
+	lists := []string{listHeld, listRefused}
+	switch {
+	case f.Kind == QuarantineRefused:
+		lists = lists[1:]
+	case f.Kind == QuarantineHeld, !f.Target.IsZero():
+		lists = lists[:1]
+	}
+	at, err := f.open(lists...)
 	if err != nil {
 		return page, err
 	}
-	// A push was refused as a whole, and for no target.
 	var refused []relay.Refusal
 	if f.Kind != QuarantineHeld && f.Target.IsZero() {
 		if refused, err = l.o.Relay.Refusals(ctx); err != nil {

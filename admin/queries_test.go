@@ -1,6 +1,7 @@
 package admin_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -63,7 +64,7 @@ func TestQueueFilters(t *testing.T) {
 	}{
 		{"all, the deepest first", admin.QueueFilter{}, []string{"beta", "gamma"}},
 		{"the longest waiting first", admin.QueueFilter{Sort: store.ByOldest}, []string{"beta", "gamma"}},
-		{"by bytes", admin.QueueFilter{Sort: store.ByBytes}, []string{"beta", "gamma"}},
+		{"by bytes, none of a MiB", admin.QueueFilter{Sort: store.ByBytes}, nil},
 		{"by name", admin.QueueFilter{Text: "GAM"}, []string{"gamma"}},
 		{"by account", admin.QueueFilter{Text: "zeta"}, []string{"gamma"}},
 		{"by fingerprint", admin.QueueFilter{Text: strings.ToUpper(key("beta").Fingerprint()[:9])}, []string{"beta"}},
@@ -97,6 +98,13 @@ func TestQueueFilters(t *testing.T) {
 		if s.Items != 1 || s.Bytes != 2 || (s.Sender.Name == "") != (s.Sender.Key == key("a stranger")) {
 			t.Errorf("got %+v; want one item, and a name where one is known", s)
 		}
+	}
+	r.write(func(tx store.Tx) error {
+		_, err := putLarge(tx, "gamma", "large", "beta", r.clock(), 1<<20)
+		return err
+	})
+	if p, err := r.Queues(t.Context(), admin.QueueFilter{Paging: firstPage, Sort: store.ByBytes}); err != nil || !slices.Equal(queueNames(p), []string{"gamma"}) {
+		t.Errorf("by bytes: got %q, %v; want the one that holds a MiB", queueNames(p), err)
 	}
 }
 
@@ -313,6 +321,40 @@ func TestResolve(t *testing.T) {
 	}
 }
 
+// A host that calls itself by another's fingerprint or key is not meant by it, be
+// the other live, revoked or blocked, and however the text is spelled.
+func TestResolveIsNotFooledByNames(t *testing.T) {
+	t.Parallel()
+	r := site(t)
+	spellings := func(k wire.PublicKey) []string {
+		fp := k.Fingerprint()
+		plain := strings.ReplaceAll(fp, "-", "")
+		return []string{fp, plain, strings.ToUpper(fp), strings.ToUpper(plain), k.String()}
+	}
+	for _, who := range []string{"beta", "alpha gone"} {
+		for i, name := range spellings(key(who)) {
+			if !wire.ValidHostName(name) {
+				continue
+			}
+			r.write(func(tx store.Tx) error {
+				return tx.PutEnrolment(store.Enrolment{Key: key(fmt.Sprint("liar ", who, i)), Name: name, AuthorizedBy: "host-key", EnrolledAt: r.clock()})
+			})
+		}
+		for _, text := range spellings(key(who)) {
+			if list, err := r.Resolve(t.Context(), text); err != nil || len(list) != 1 || list[0].Key != key(who) {
+				t.Errorf("%q: got %v, %v; want %s alone", text, list, err, who)
+			}
+		}
+	}
+	name := strings.ReplaceAll(key("nobody").Fingerprint(), "-", "")
+	r.write(func(tx store.Tx) error {
+		return tx.PutEnrolment(store.Enrolment{Key: key("odd"), Name: name, AuthorizedBy: "host-key", EnrolledAt: r.clock()})
+	})
+	if list, err := r.Resolve(t.Context(), name); err != nil || len(list) != 1 || list[0].Key != key("odd") {
+		t.Errorf("a name that is nobody's fingerprint: got %v, %v; want the host of that name", list, err)
+	}
+}
+
 func TestQuarantineFilters(t *testing.T) {
 	t.Parallel()
 	r := site(t)
@@ -493,4 +535,64 @@ func TestOverviewAndLog(t *testing.T) {
 	if err != nil || len(before) != 1 || before[0].Op != "drill" {
 		t.Errorf("before it: got %v, %v; want the drill", before, err)
 	}
+}
+
+// No answer of the log holds more than it may, however long its lines are, and all
+// of them can be read, one answer after the other.
+func TestLogOfLongReceipts(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	const lines = 120
+	long := `{"v":1,"x":"` + strings.Repeat("x", 111_000) + `"}`
+	r.write(func(tx store.Tx) error {
+		for i := range lines {
+			if err := tx.AppendLog(r.clock(), []string{"hold", "release"}[i%2], []byte(long)); err != nil {
+				return err
+			}
+		}
+		return tx.AppendLog(r.clock(), "discard", []byte(`{"v":1,"x":"`+strings.Repeat("y", 3<<20)+`"}`))
+	})
+	l := &narrow{Service: r.Local}
+	for _, tt := range []struct {
+		f     admin.LogFilter
+		lines int
+	}{
+		{admin.LogFilter{Limit: admin.MaxLog}, lines + 1}, {admin.LogFilter{Limit: 7}, lines + 1}, {admin.LogFilter{Op: "hold", Limit: 1000}, lines / 2},
+		{admin.LogFilter{Text: "XXX", Limit: 1000}, lines}, {admin.LogFilter{Op: "discard", Limit: 10}, 1}, {admin.LogFilter{Op: "none", Limit: 10}, 0},
+	} {
+		var ids []int64
+		for more := true; more; {
+			list, m, err := admin.LogPage(t.Context(), l, tt.f)
+			if err != nil || m && len(list) == 0 {
+				t.Fatalf("%+v: got %d lines, more %v, %v", tt.f, len(list), m, err)
+			}
+			for _, e := range list {
+				ids = append(ids, e.ID)
+				tt.f.Before = e.ID
+			}
+			more = m
+		}
+		if len(ids) != tt.lines || !slices.IsSortedFunc(ids, func(a, b int64) int { return int(b - a) }) {
+			t.Errorf("%+v: got %d lines, newest first %v; want %d", tt.f, len(ids), ids, tt.lines)
+		}
+	}
+	if bound := admin.MaxLogBytes + 3<<20 + 100; l.most > bound {
+		t.Errorf("got %d bytes of receipts in one answer; want %d at most", l.most, bound)
+	}
+}
+
+// narrow measures what answers of the log hold.
+type narrow struct {
+	admin.Service
+	most int
+}
+
+func (s *narrow) Log(ctx context.Context, f admin.LogFilter) ([]admin.LogEntry, error) {
+	list, err := s.Service.Log(ctx, f)
+	size := 0
+	for _, e := range list {
+		size += len(e.Receipt)
+	}
+	s.most = max(s.most, size)
+	return list, err
 }

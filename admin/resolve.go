@@ -37,7 +37,8 @@ func (l *Local) Resolve(ctx context.Context, text string) (list []Enrolment, err
 	return list, err
 }
 
-// meant finds hosts by key, fingerprint and name; live ones first.
+// meant finds hosts by key, fingerprint or name; live ones first. Whoever has the
+// key or the fingerprint is meant and nobody else: a host takes what name it likes.
 func (v *look) meant(text string) (found []store.Enrolment, err error) {
 	add := func(more []store.Enrolment) {
 		for _, e := range more {
@@ -60,7 +61,7 @@ func (v *look) meant(text string) (found []store.Enrolment, err error) {
 		}
 		add(hosts)
 	}
-	if wire.ValidHostName(text) {
+	if len(found) == 0 && wire.ValidHostName(text) {
 		live, err := v.LiveByName(text, MaxResolved)
 		if err != nil {
 			return nil, err

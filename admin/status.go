@@ -46,9 +46,11 @@ func (l *Local) Status(ctx context.Context) (s Status, err error) {
 	if s.Jobs, err = l.jobs.States(ctx); err != nil {
 		return s, err
 	}
-	if s.Backup, err = l.newest(ctx); err != nil {
-		s.Problems = append(s.Problems, err.Error())
+	list, bad, err := l.backups(ctx)
+	if err != nil {
+		bad = []string{err.Error()}
 	}
+	s.Backup, s.Problems = newest(list), append(s.Problems, bad...)
 	var in store.Info
 	if err := l.o.Store.View(ctx, func(r store.Reader) (err error) { in, err = r.Info(); return err }); err != nil {
 		return s, err
@@ -58,17 +60,13 @@ func (l *Local) Status(ctx context.Context) (s Status, err error) {
 }
 
 // newest finds the newest verified backup, nil when there is none.
-func (l *Local) newest(ctx context.Context) (*backup.Entry, error) {
-	list, err := l.o.Backups.List(ctx)
-	if err != nil {
-		return nil, err
-	}
+func newest(list []backup.Entry) *backup.Entry {
 	for _, e := range list {
 		if e.Verified {
-			return &e, nil
+			return &e
 		}
 	}
-	return nil, nil
+	return nil
 }
 
 // jobProblems says what of the periodic work needs a person.

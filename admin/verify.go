@@ -44,6 +44,9 @@ func (l *Local) verify(ctx context.Context, t *jobs.Task) (string, error) {
 	if len(report.Checks) > 0 {
 		t.Result = report
 	}
+	if bad := l.judge(context.WithoutCancel(ctx), report); bad != nil && err == nil {
+		return "", fmt.Errorf("what was found could not be remembered: %w", bad)
+	}
 	if err == nil || errors.Is(err, backup.ErrEncrypted) && report.Fault() != "" { // bad, whatever it holds
 		err = report.Err()
 	}

@@ -2,6 +2,7 @@ package admin_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"filippo.io/age"
 
 	"github.com/agentmbx/agentmbx/admin"
+	"github.com/agentmbx/agentmbx/admin/jobs"
 	"github.com/agentmbx/agentmbx/backup"
 )
 
@@ -85,5 +87,95 @@ func TestVerifyJob(t *testing.T) {
 	}
 	if s, err := r.Status(t.Context()); err != nil || strings.Contains(strings.Join(s.Problems, " "), "verify") {
 		t.Errorf("got %q, %v; want no problem of somebody's question", s.Problems, err)
+	}
+}
+
+// A backup that a verification found bad is shown as bad, is an alarm and is not
+// taken for the newest good one, until it verifies well again or goes.
+func TestBadVerdictIsRemembered(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.enrol("Alpha", "beta")
+	r.put("beta", "b0", "Alpha")
+	newest := func() (e backup.Entry, alarms string, good *backup.Entry) {
+		t.Helper()
+		list, err := r.Backups(t.Context())
+		s, err2 := r.Status(t.Context())
+		if err != nil || err2 != nil || len(list) == 0 {
+			t.Fatalf("got %v, %v, %v; want backups and a status", list, err, err2)
+		}
+		return list[0], strings.Join(s.Problems, "\n"), s.Backup
+	}
+	for range 2 {
+		if run := r.run(admin.JobBackup, nil); run.Outcome != "ok" {
+			t.Fatalf("got %+v; want a backup", run)
+		}
+	}
+	e, _, _ := newest()
+	name := filepath.Base(e.Path)
+	b, err := os.ReadFile(e.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rot := func(where int) {
+		t.Helper()
+		b[where] ^= 1
+		if err := os.WriteFile(e.Path, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rot(len(b) / 2)
+	if _, alarms, _ := newest(); strings.Contains(alarms, name) {
+		t.Errorf("before anybody looked: got %q", alarms)
+	}
+	if run := r.run(admin.JobVerify, admin.VerifyArgs{File: name}); run.Code != "UNHEALTHY" {
+		t.Fatalf("got %+v; want it found bad", run)
+	}
+	bad, alarms, good := newest()
+	if bad.Verified || !strings.Contains(bad.Problem, "found bad 20") || !strings.Contains(alarms, name) || good == nil || good.Path == e.Path {
+		t.Errorf("found bad: got %+v, alarms %q, the newest good one %+v", bad, alarms, good)
+	}
+	rot(len(b) / 2) // as it was
+	if run := r.run(admin.JobVerify, admin.VerifyArgs{File: e.Path}); run.Outcome != "ok" {
+		t.Fatalf("got %+v; want it good", run)
+	}
+	if e, alarms, _ := newest(); !e.Verified || strings.Contains(alarms, name) {
+		t.Errorf("verified well: got %+v, alarms %q", e, alarms)
+	}
+	rot(len(b) / 2)
+	r.run(admin.JobVerify, admin.VerifyArgs{File: name})
+	for _, f := range []string{e.Path, e.Path + ".json"} {
+		if err := os.Remove(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, alarms, _ := newest(); strings.Contains(alarms, name) {
+		t.Errorf("gone: got alarms %q", alarms)
+	}
+}
+
+// Whoever has a job run stands in the relay log, and so does whoever had a backup
+// taken.
+func TestAskedRunsAreLogged(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	run, err := r.StartJob(t.Context(), jobs.Request{Job: admin.JobBackup, By: "cli:ann"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines, err := r.Log(t.Context(), admin.LogFilter{Op: "run-job", Limit: 5})
+	if err != nil || len(lines) != 1 {
+		t.Fatalf("got %+v, %v; want one line", lines, err)
+	}
+	want := fmt.Sprintf(`"actor":"cli:ann","job":"backup","run":%d}`, run.ID)
+	if got := string(lines[0].Receipt); !strings.Contains(got, `"type":"relay-run-job"`) || !strings.Contains(got, want) {
+		t.Errorf("got %s; want %s", got, want)
+	}
+	if run = r.await(run); run.Outcome != "ok" {
+		t.Fatalf("got %+v; want a backup", run)
+	}
+	lines, err = r.Log(t.Context(), admin.LogFilter{Op: "backup", Limit: 5})
+	if err != nil || len(lines) != 1 || !strings.Contains(string(lines[0].Receipt), `"asked_by":"cli:ann"`) {
+		t.Errorf("got %+v, %v; want who asked", lines, err)
 	}
 }

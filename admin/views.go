@@ -46,7 +46,7 @@ type Queue struct {
 	Bytes     int64     `json:"bytes"`
 	HeldItems int64     `json:"held_items"` // of that, in quarantine
 	HeldBytes int64     `json:"held_bytes"`
-	Oldest    time.Time `json:"oldest,omitzero"` // when the first of the queued items was accepted
+	Oldest    time.Time `json:"oldest,omitzero"` // since when the first of the queued items waits, which the host gets next; after a release others may be older
 	Head      int64     `json:"head"`
 	Acked     int64     `json:"acked"`
 }
@@ -57,7 +57,7 @@ type QueueFilter struct {
 	Text   string           `json:"text,omitempty"`  // part of the target's name, fingerprint or account, without case
 	Target wire.PublicKey   `json:"target,omitzero"` // only this one, also when it is empty
 	Sender wire.PublicKey   `json:"sender,omitzero"` // only those that hold items of a sender; ordered by key then
-	Sort   store.QueueOrder `json:"sort,omitempty"`  // "" means by depth
+	Sort   store.QueueOrder `json:"sort,omitempty"`  // "" means by depth; by bytes it is to the MiB, without those below one
 }
 
 // Share is what a queue holds of one sender.

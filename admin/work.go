@@ -42,7 +42,7 @@ func NewLocal(o Options) (*Local, error) {
 	l := &Local{o: o, folder: make(chan struct{}, 1)}
 	var err error
 	l.jobs, err = jobs.New(jobs.Options{
-		Store: o.Store, Code: Kind, Now: o.Now, Since: o.Since, Log: o.Backups.Log,
+		Store: o.Store, Code: Kind, Asked: logAsked, Now: o.Now, Since: o.Since, Log: o.Backups.Log,
 		Jumped: func(ctx context.Context, by time.Duration) {
 			// What it cannot write it has logged; the next jump, or start, says it again.
 			_ = o.Relay.SuspectClock(ctx, fmt.Sprintf("the clock moved by %s while the relay ran", by.Round(time.Second)))
@@ -126,6 +126,18 @@ func (l *Local) backupFile(ctx context.Context, t *jobs.Task) (string, error) {
 // after it.
 const troubled = "; WARNING: "
 
+// What the relay log says of a backup and of a drill: its receipt, and who asked.
+type (
+	backupLine struct {
+		backup.Receipt
+		AskedBy string `json:"asked_by"`
+	}
+	drillLine struct {
+		drill.Receipt
+		AskedBy string `json:"asked_by"`
+	}
+)
+
 // create takes a backup and logs its receipt. From then on nothing that fails makes
 // it a failed one: it would be taken again and again.
 func (l *Local) create(ctx context.Context, file string, t *jobs.Task) (r backup.Receipt, detail string, err error) {
@@ -134,7 +146,7 @@ func (l *Local) create(ctx context.Context, file string, t *jobs.Task) (r backup
 	}
 	t.Result = r
 	detail = fmt.Sprintf("%d items, %d hosts, %d bytes", r.Items, r.Enrolments, r.Bytes)
-	if err := l.log(ctx, "backup", r); err != nil {
+	if err := l.log(ctx, "backup", backupLine{r, t.AskedBy}); err != nil {
 		detail += troubled + "the relay log does not have it: " + err.Error()
 	}
 	return r, detail, nil
@@ -221,7 +233,7 @@ func (l *Local) rehearse(ctx context.Context, t *jobs.Task, a DrillArgs) (string
 		return "", err
 	}
 	t.Result = r
-	if err := l.log(ctx, "drill", r); err != nil {
+	if err := l.log(ctx, "drill", drillLine{r, t.AskedBy}); err != nil {
 		return "", err
 	}
 	if !r.Passed {
@@ -247,7 +259,7 @@ func (l *Local) toDrill(ctx context.Context, file string, ids []age.Identity, t 
 	if file != "" {
 		return file, drill.FromFile, none, nil
 	}
-	list, err := l.o.Backups.List(ctx)
+	list, _, err := l.backups(ctx)
 	if err != nil {
 		return "", "", nil, err
 	}

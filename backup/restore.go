@@ -273,6 +273,9 @@ func (w *restoring) finish(c sqlite.Carried) ([]byte, error) {
 	if c.HeldAgain > 0 {
 		w.warn("%d items are held again that were held when the backup was taken, and were released or discarded since", c.HeldAgain)
 	}
+	if c.Discarded > 0 {
+		w.warn("%d items that were discarded after the backup are held: discard them again, or release them", c.Discarded)
+	}
 	w.r.Warnings = append(w.r.Warnings, c.Warnings...)
 	if w.step != nil { // in the middle of the transaction
 		if err := w.step("renewing", false); err != nil {

@@ -1,10 +1,13 @@
 package relay
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/agentmbx/agentmbx/relay/store"
@@ -45,10 +48,17 @@ const (
 	ProblemNotHeld    = "not held: hold it first"                                    //
 	ProblemNoHost     = "its host is revoked: discard it, or let it expire"          // nobody would pull it
 	ProblemSenderFull = "its sender's queue is full: the notice of it finds no room" // nothing vanishes silently
+	ProblemLater      = "left for another call: this one moves 8 MiB at most"        // it was not tried; see MaxDeedBytes
 )
 
 // MaxItems is the most items that one call takes.
 const MaxItems = 500
+
+// MaxDeedBytes is the most bytes of mail that one call moves, save for an item that
+// is larger by itself: nobody else can write meanwhile. What comes after the first
+// item that would be beyond it is left, in its order, for another call. A discard
+// moves nothing: 500 of the largest items take it no longer than a hold of 8 MiB.
+const MaxDeedBytes = 8 << 20
 
 // ErrBadDeed: what was asked for can't be done, whatever the store holds.
 var ErrBadDeed = errors.New("bad request")
@@ -64,22 +74,52 @@ type deedLine struct {
 	Actor  string `json:"actor"`
 	Reason string `json:"reason"`
 
-	Items    []itemLine  `json:"items,omitempty"`
+	Items    int         `json:"items,omitempty"` // how many
+	Groups   []*itemsOf  `json:"groups,omitempty"`
 	Host     *hostLine   `json:"host,omitempty"`
 	Denial   *denialLine `json:"denial,omitempty"`
 	Replaced []int64     `json:"replaced,omitempty"` // ids of denials
 	Refusals []Refusal   `json:"refusals,omitempty"`
 
-	at time.Time
+	at     time.Time
+	groups map[itemKind]*itemsOf
+}
+
+// itemsOf are the items of a deed that are alike: a line of 500 says of each only
+// what is its own.
+type itemsOf struct {
+	itemKind
+	Bytes int64      `json:"bytes"` // together
+	Items []itemLine `json:"items"`
+}
+
+type itemKind struct {
+	Target wire.PublicKey `json:"target"`
+	Sender wire.PublicKey `json:"sender"`
+	Kind   string         `json:"kind"`
+	Notice string         `json:"notice,omitempty"`
 }
 
 type itemLine struct {
-	ItemRef
-	Kind   string         `json:"kind"`
-	Sender wire.PublicKey `json:"sender"`
-	Bytes  int64          `json:"bytes"`
-	NewSeq int64          `json:"new_seq,omitempty"`
-	Notice string         `json:"notice,omitempty"`
+	Seq    int64  `json:"seq"`
+	ID     string `json:"id"`
+	NewSeq int64  `json:"new_seq,omitempty"`
+}
+
+// add notes an item that something was done to.
+func (l *deedLine) add(it store.Item, o Outcome) {
+	l.Items++
+	kind := itemKind{o.Target, it.Sender, it.Kind, o.Notice}
+	g, ok := l.groups[kind]
+	if !ok {
+		g = &itemsOf{itemKind: kind}
+		if l.groups == nil {
+			l.groups = map[itemKind]*itemsOf{}
+		}
+		l.groups[kind], l.Groups = g, append(l.Groups, g)
+	}
+	g.Bytes += it.Size
+	g.Items = append(g.Items, itemLine{o.Seq, o.ID, o.NewSeq})
 }
 
 // deed runs fn in one transaction. fn fills the line of the log, which is written
@@ -114,35 +154,71 @@ func (c *change) logDeed(op string, line deedLine) error {
 	return c.AppendLog(line.at, op, receipt)
 }
 
-// items does something to each of the items in one transaction. do answers the
-// item as it was, and sets o.Problem instead where it can't be done.
-func (r *Relay) items(ctx context.Context, op string, refs []ItemRef, d Deed,
-	do func(c *change, now time.Time, o *Outcome) (store.Item, error)) ([]Outcome, error) {
+// itemDeed is something that is done to items. find answers an item as it is, and do
+// does it; either sets o.Problem instead where it can't be done.
+type itemDeed struct {
+	op    string
+	moves bool // whole items, from one table to another
+	find  func(c *change, o *Outcome) (store.Item, error)
+	do    func(c *change, now time.Time, o *Outcome, it store.Item) error
+}
+
+// items does something to each of the items in one transaction, in the order of
+// target and seq: mail keeps its order, however it was named. Outcomes come in the
+// order of refs.
+func (r *Relay) items(ctx context.Context, refs []ItemRef, d Deed, what itemDeed) ([]Outcome, error) {
 	if err := checkRefs(refs); err != nil {
 		return nil, err
 	}
 	var list []Outcome
-	err := r.deed(ctx, op, d, func(c *change, line *deedLine) (bool, error) {
+	err := r.deed(ctx, what.op, d, func(c *change, line *deedLine) (bool, error) {
 		list = make([]Outcome, len(refs))
-		for i, ref := range refs {
+		moved := int64(0)
+		places := inOrder(refs)
+		for n, i := range places {
 			o := &list[i]
-			o.ItemRef = ref
-			it, err := do(c, line.at, o)
+			o.ItemRef = refs[i]
+			it, err := what.find(c, o)
+			if err == nil && o.Problem == "" {
+				if what.moves && moved > 0 && moved+it.Size > MaxDeedBytes {
+					for _, i := range places[n:] {
+						list[i] = Outcome{ItemRef: refs[i], Problem: ProblemLater}
+					}
+					break
+				}
+				err = what.do(c, line.at, o, it)
+			}
 			if err != nil {
-				return false, fmt.Errorf("%s, item %d of %d: %w", op, i+1, len(refs), err)
+				return false, fmt.Errorf("%s, item %d of %d: %w", what.op, i+1, len(refs), err)
 			}
 			if o.Problem != "" {
 				continue
 			}
 			o.Done = true
-			line.Items = append(line.Items, itemLine{ref, it.Kind, it.Sender, it.Size, o.NewSeq, o.Notice})
+			moved += it.Size
+			line.add(it, *o)
 		}
-		return len(line.Items) > 0, nil
+		return line.Items > 0, nil
 	})
 	if err != nil {
 		return nil, err
 	}
 	return list, nil
+}
+
+// Compare is the order of target and seq.
+func (r ItemRef) Compare(other ItemRef) int {
+	return cmp.Or(bytes.Compare(r.Target[:], other.Target[:]), cmp.Compare(r.Seq, other.Seq))
+}
+
+// inOrder lists the places of refs, by target and seq.
+func inOrder(refs []ItemRef) []int {
+	places := make([]int, len(refs))
+	for i := range refs {
+		places[i] = i
+	}
+	slices.SortFunc(places, func(a, b int) int { return refs[a].Compare(refs[b]) })
+	return places
 }
 
 func checkRefs(refs []ItemRef) error {

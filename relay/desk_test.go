@@ -79,11 +79,16 @@ func (r *rig) receiptOf(op string) (line struct {
 	Denial        struct{ ID int64 }
 	Replaced      []int64
 	Refusals      []relay.Refusal
-	Items         []struct {
-		relay.ItemRef
-		Kind, Notice string
-		Sender       wire.PublicKey
-		NewSeq       int64 `json:"new_seq"`
+	Items         int
+	Groups        []struct {
+		Target, Sender wire.PublicKey
+		Kind, Notice   string
+		Bytes          int64
+		Items          []struct {
+			Seq    int64
+			ID     string
+			NewSeq int64 `json:"new_seq"`
+		}
 	}
 }) {
 	r.t.Helper()
@@ -227,7 +232,7 @@ func TestDryRunsChangeNothing(t *testing.T) {
 		}},
 		{"dismiss-refused", func(d relay.Deed) string { return said(r.relay.Dismiss(t.Context(), nil, d)) }},
 		{"block", func(d relay.Deed) string { return said(r.relay.Block(t.Context(), beta.Pub(), t0.Add(day), d)) }},
-		{"unblock", func(d relay.Deed) string { return said(r.relay.Unblock(t.Context(), denial, d)) }},
+		{"unblock", func(d relay.Deed) string { return said(r.relay.Unblock(t.Context(), relay.DenialRef{ID: denial}, d)) }},
 		{"revoke", func(d relay.Deed) string { return said(r.relay.RevokeHost(t.Context(), alpha.Pub(), d)) }},
 	} {
 		dry := operator

@@ -123,7 +123,10 @@ func TestEffects(t *testing.T) {
 		{"block", func() error { _, err := r.relay.Block(t.Context(), beta.Pub(), time.Time{}, operator); return err },
 			[]string{"denied beta seq 0 count 0"}},
 		{"block again", func() error { _, err := r.relay.Block(t.Context(), beta.Pub(), time.Time{}, operator); return err }, nil},
-		{"unblock", func() error { _, err := r.relay.Unblock(t.Context(), r.denials(beta)[0].ID, operator); return err },
+		{"unblock", func() error {
+			_, err := r.relay.Unblock(t.Context(), relay.DenialRef{ID: r.denials(beta)[0].ID}, operator)
+			return err
+		},
 			[]string{"undenied beta seq 0 count 0"}},
 		{"dismiss", func() error { _, err := r.relay.Dismiss(t.Context(), nil, operator); return err }, nil},
 		{"rotate", func() error { _, err := r.rotate(beta, next); return err }, []string{"rotated beta next seq 0 count 1"}},
@@ -192,7 +195,10 @@ func TestObserverUndoesTheEffect(t *testing.T) {
 		{"hold, to discard another", relay.Held, func() error { return r.tryDeed(r.relay.Hold, beta) }},
 		{"discard, its notice", relay.Accepted, func() error { return r.tryDeed(r.relay.Discard, beta) }},
 		{"block", relay.Denied, func() error { _, err := r.relay.Block(ctx, gamma.Pub(), time.Time{}, operator); return err }},
-		{"unblock", relay.Undenied, func() error { _, err := r.relay.Unblock(ctx, r.denials(gamma)[0].ID, operator); return err }},
+		{"unblock", relay.Undenied, func() error {
+			_, err := r.relay.Unblock(ctx, relay.DenialRef{ID: r.denials(gamma)[0].ID}, operator)
+			return err
+		}},
 		{"epoch", relay.EpochRotated, func() error { _, err := r.relay.RotateEpoch(ctx, "test", "why not"); return err }},
 		{"expire", relay.Expired, func() error { r.clock.Add(14 * day); _, err := r.relay.Sweep(ctx); return err }},
 		{"rotate", relay.Rotated, func() error { _, err := r.rotate(beta, wiretest.NewHost("beta")); return err }},

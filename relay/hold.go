@@ -22,42 +22,34 @@ const (
 // they keep their dedup rows, their numbers and their charge, acks and pulls do
 // not see them, and their deadlines go on.
 func (r *Relay) Hold(ctx context.Context, refs []ItemRef, d Deed) ([]Outcome, error) {
-	return r.items(ctx, "hold", refs, d, func(c *change, now time.Time, o *Outcome) (store.Item, error) {
-		it, err := c.queuedItem(o)
-		if err != nil || o.Problem != "" {
-			return it, err
-		}
+	return r.items(ctx, refs, d, itemDeed{"hold", true, (*change).queuedItem, func(c *change, now time.Time, _ *Outcome, it store.Item) error {
 		if err := c.Hold(it.Target, it.Seq, now, d.Actor, d.Reason); err != nil {
-			return it, err
+			return err
 		}
 		it.Held = true
-		return it, c.did(Effect{Kind: Held, At: now, Host: it.Target, Item: it, Seq: it.Seq})
-	})
+		return c.did(Effect{Kind: Held, At: now, Host: it.Target, Item: it, Seq: it.Seq})
+	}})
 }
 
 // Release puts held items back at the tail of their queues, each under a number
 // above all that were there, so that its host pulls it however far it has acked.
 // One whose time is over is expired by the next sweep.
 func (r *Relay) Release(ctx context.Context, refs []ItemRef, d Deed) ([]Outcome, error) {
-	return r.items(ctx, "release", refs, d, func(c *change, now time.Time, o *Outcome) (store.Item, error) {
-		it, err := c.heldItem(o)
-		if err != nil || o.Problem != "" {
-			return it, err
-		}
+	return r.items(ctx, refs, d, itemDeed{"release", true, (*change).heldItem, func(c *change, now time.Time, o *Outcome, it store.Item) error {
 		e, err := c.Enrolment(it.Target)
 		if err := present(err); err != nil {
-			return it, err
+			return err
 		}
 		if err != nil || !e.Live() {
 			o.Problem = ProblemNoHost
-			return it, nil
+			return nil
 		}
 		if o.NewSeq, err = c.Release(it.Target, it.Seq); err != nil {
-			return it, err
+			return err
 		}
 		it.Held, it.Seq = false, o.NewSeq
-		return it, c.did(Effect{Kind: Released, At: now, Host: it.Target, Item: it, Seq: it.Seq})
-	})
+		return c.did(Effect{Kind: Released, At: now, Host: it.Target, Item: it, Seq: it.Seq})
+	}})
 }
 
 // Discard drops held items and tells their senders with the signed notice of
@@ -67,24 +59,20 @@ func (r *Relay) Discard(ctx context.Context, refs []ItemRef, d Deed) ([]Outcome,
 	if r.keyless() { // it could not sign the notices
 		return nil, fmt.Errorf("discard: %w", ErrDetached)
 	}
-	return r.items(ctx, "discard", refs, d, func(c *change, now time.Time, o *Outcome) (store.Item, error) {
-		it, err := c.heldItem(o)
-		if err != nil || o.Problem != "" {
-			return it, err
-		}
+	return r.items(ctx, refs, d, itemDeed{"discard", false, (*change).heldItem, func(c *change, now time.Time, o *Outcome, it store.Item) error {
 		it.Held = true
 		notice, fate, err := c.notice(it, now, now)
 		if err != nil {
-			return it, err
+			return err
 		}
 		if fate == noticeOverCap {
 			o.Problem = ProblemSenderFull
-			return it, nil
+			return nil
 		}
 		o.Notice = fate
 		if err := c.drop(it, notice, fate); err != nil {
-			return it, err
+			return err
 		}
-		return it, c.did(Effect{Kind: Discarded, At: now, Host: it.Target, Item: it, Seq: it.Seq})
-	})
+		return c.did(Effect{Kind: Discarded, At: now, Host: it.Target, Item: it, Seq: it.Seq})
+	}})
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/agentmbx/agentmbx/relay"
 	"github.com/agentmbx/agentmbx/relay/store"
+	"github.com/agentmbx/agentmbx/relay/wire"
 	"github.com/agentmbx/agentmbx/relay/wire/wiretest"
 )
 
@@ -27,9 +28,8 @@ func TestHoldAndRelease(t *testing.T) {
 	r.undone("another id under the number of a queued item", r.relay.Hold, ref(beta, 2, last), relay.ProblemGone)
 	r.done(r.relay.Hold, ref(beta, 2, held))
 	line := r.receiptOf("hold")
-	if len(line.Items) != 1 || line.Items[0].ItemRef != ref(beta, 2, held) || line.Items[0].Kind != "envelope" || line.Items[0].Sender != alpha.Pub() {
-		t.Errorf("receipt: got %+v; want the held item", line.Items)
-	}
+	same(t, "receipt", fmt.Sprintf("%d %+v", line.Items, line.Groups), fmt.Sprintf("1 [{Target:%v Sender:%v Kind:envelope Notice: Bytes:%d Items:[{Seq:2 ID:%s NewSeq:0}]}]",
+		beta.Pub(), alpha.Pub(), len(wireOf(held)), held.ID))
 	r.view(func(v store.Reader) error {
 		h, err := v.HeldItem(beta.Pub(), 2)
 		same(t, "who, why and when", fmt.Sprint(h.Actor, h.Reason, h.HeldAt), fmt.Sprint(operator.Actor, operator.Reason, t0.Add(time.Hour)))
@@ -48,7 +48,7 @@ func TestHoldAndRelease(t *testing.T) {
 	r.undone("another id under its number", r.relay.Release, ref(beta, 2, last), relay.ProblemGone)
 	out := r.done(r.relay.Release, ref(beta, 2, held))
 	same(t, "new seq", out[0].NewSeq, 4)
-	same(t, "new seq in the receipt", r.receiptOf("release").Items[0].NewSeq, 4)
+	same(t, "new seq in the receipt", r.receiptOf("release").Groups[0].Items[0].NewSeq, 4)
 	same(t, "charged after the release", r.usage(beta).Items, 1)
 	r.undone("release again", r.relay.Release, ref(beta, 2, held), relay.ProblemGone)
 	r.undone("release under the new number", r.relay.Release, ref(beta, 4, held), relay.ProblemNotHeld)
@@ -90,7 +90,7 @@ func TestDiscard(t *testing.T) {
 	r.done(r.relay.Hold, ref(beta, 1, it))
 	r.clock.Add(day)
 	same(t, "notice", r.done(r.relay.Discard, ref(beta, 1, it))[0].Notice, relay.NoticeQueued)
-	same(t, "notice in the receipt", r.receiptOf("discard").Items[0].Notice, relay.NoticeQueued)
+	same(t, "notice in the receipt", r.receiptOf("discard").Groups[0].Notice, relay.NoticeQueued)
 	n := r.notice(alpha)
 	if n.ItemID != it.ID || n.Target != beta.Pub() || !n.AcceptedAt.Equal(t0) || !n.ExpiredAt.Equal(t0.Add(day)) {
 		t.Errorf("notice: got %+v; want the item for beta, accepted at t0, expired now", n)
@@ -270,7 +270,7 @@ func TestDeedsOfManyItems(t *testing.T) {
 	}
 	same(t, "outcomes", strings.Join(got, " "), "falsegone true true falsegone")
 	same(t, "lines in the log", len(r.log("hold")), 1)
-	same(t, "items in it", len(r.receiptOf("hold").Items), 2)
+	same(t, "items in it", r.receiptOf("hold").Items, 2)
 	r.undone("nothing to do", r.relay.Hold, ref(beta, 1, one), relay.ProblemGone)
 }
 
@@ -351,4 +351,104 @@ func TestDeedsOnAFullDisk(t *testing.T) {
 	}
 	same(t, "the store", r.dump(), before)
 	same(t, "discard makes room", r.done(r.relay.Discard, ref(beta, 1, one))[0].Notice, relay.NoticeQueued)
+}
+
+// One call moves 8 MiB at most, and one item at least; the rest is left for others,
+// in order, and nobody is told of it in the log. A discard moves nothing.
+func TestDeedsMoveSoMuch(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	alpha, beta := r.enrol("alpha"), r.enrol("beta")
+	const mib = 1 << 20
+	insert := func(sizes ...int) (refs []relay.ItemRef) {
+		ok(t, "insert", r.store.Update(t.Context(), func(tx store.Tx) error {
+			refs = nil
+			for _, size := range sizes {
+				it := store.Item{Target: beta.Pub(), Kind: store.KindEnvelope, ID: mail(alpha, beta).ID, Sender: alpha.Pub(), SenderHost: "alpha", AcceptedAt: t0, Wire: make([]byte, size)}
+				seq, err := tx.Insert(it)
+				if err != nil {
+					return err
+				}
+				refs = append(refs, relay.ItemRef{Target: beta.Pub(), Seq: seq, ID: it.ID})
+			}
+			return nil
+		}))
+		return refs
+	}
+	do := func(what string, do deedOf, refs []relay.ItemRef, want string) []relay.Outcome {
+		t.Helper()
+		for _, dry := range []bool{true, false} {
+			d := operator
+			d.Dry = dry
+			before := fmt.Sprint(r.queued(beta), r.quarantine(), len(r.log("")))
+			list, err := do(t.Context(), refs, d)
+			ok(t, what, err)
+			got := ""
+			for i, o := range list {
+				switch {
+				case o.ItemRef != refs[i]:
+					got += "another"
+				case o.Done:
+					got += "+"
+				case o.Problem == relay.ProblemLater:
+					got += "later "
+				default:
+					got += o.Problem + " "
+				}
+			}
+			same(t, fmt.Sprintf("%s, dry %v", what, dry), got, want)
+			if dry {
+				same(t, what+": after a dry run", fmt.Sprint(r.queued(beta), r.quarantine(), len(r.log(""))), before)
+				continue
+			}
+			return list
+		}
+		return nil
+	}
+	refs := insert(3*mib, 5*mib, 1, 100, 9*mib, 1)
+	gone := relay.ItemRef{Target: beta.Pub(), Seq: 99, ID: "gone"}
+	do("the first ones", r.relay.Hold, append(refs[:3:3], gone), "++later later ")
+	same(t, "in the log", r.receiptOf("hold").Items, 2)
+	same(t, "its bytes", r.receiptOf("hold").Groups[0].Bytes, 8*mib)
+	do("what was left", r.relay.Hold, append(refs[2:4:4], gone), "++gone ")
+	do("one that is larger by itself", r.relay.Hold, refs[4:], "+later ")
+	do("and the last one", r.relay.Hold, append(refs[:1:1], refs[5]), relay.ProblemHeld+" +")
+	out := do("back", r.relay.Release, refs, "++later later later later ")
+	same(t, "in order", out[1].NewSeq, out[0].NewSeq+1)
+	do("nothing is moved", r.relay.Discard, refs[2:], "++++")
+}
+
+// The log says of each item what is its own, and of those that are alike the rest:
+// a line of 500 is no weight.
+func TestReceiptsOfManyItems(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	alpha, beta := r.enrol("alpha"), r.enrol("beta")
+	var refs []relay.ItemRef
+	for range relay.MaxItems / 20 {
+		var list []wire.PushItem
+		for range 20 {
+			list = append(list, mail(alpha, beta))
+		}
+		r.push(alpha, list...)
+		for _, it := range list {
+			refs = append(refs, ref(beta, int64(len(refs)+1), it))
+		}
+	}
+	r.done(r.relay.Hold, refs...)
+	for _, op := range []string{"hold", "release"} {
+		if op == "release" {
+			r.done(r.relay.Release, refs...)
+		}
+		line, size := r.receiptOf(op), len(r.log(op)[0].Receipt)
+		t.Logf("%s: %d bytes an item", op, size/len(refs))
+		if line.Items != len(refs) || len(line.Groups) != 1 || len(line.Groups[0].Items) != len(refs) || size > 100*len(refs) {
+			t.Errorf("%s: got %d items in %d groups, %d bytes; want %d in one, under 100 bytes an item", op, line.Items, len(line.Groups), size, len(refs))
+		}
+		for i, it := range line.Groups[0].Items {
+			if it.Seq != refs[i].Seq || it.ID != refs[i].ID || (it.NewSeq != 0) != (op == "release") {
+				t.Fatalf("%s, item %d: got %+v; want %+v", op, i, it, refs[i])
+			}
+		}
+	}
 }

@@ -105,14 +105,30 @@ func (c *change) operatorBlocks(fp string, at time.Time) (list []store.Denial, e
 	return list, err
 }
 
-// Unblock removes a denial by its id, and answers it. store.ErrNotFound.
-func (r *Relay) Unblock(ctx context.Context, id int64, d Deed) (was store.Denial, err error) {
+// DenialRef names a denial by its id, and pins it by what else was seen of it:
+// HostFP and AddedAt may be left out.
+type DenialRef struct {
+	ID      int64
+	HostFP  string
+	AddedAt time.Time
+}
+
+func (ref DenialRef) is(d store.Denial) bool {
+	return d.ID == ref.ID && (ref.HostFP == "" || ref.HostFP == d.HostFP) && (ref.AddedAt.IsZero() || ref.AddedAt.Equal(d.AddedAt))
+}
+
+// Unblock removes a denial, and answers it. store.ErrNotFound.
+func (r *Relay) Unblock(ctx context.Context, ref DenialRef, d Deed) (was store.Denial, err error) {
+	id := ref.ID
 	if id <= 0 || id == math.MaxInt64 {
 		return was, fmt.Errorf("denial %d: %w", id, store.ErrNotFound)
 	}
 	err = r.deed(ctx, "unblock", d, func(c *change, line *deedLine) (bool, error) {
 		was = store.Denial{}
 		err := c.Denials("", id+1, func(d store.Denial) bool { was = d; return false })
+		if err == nil && !ref.is(was) {
+			err = store.ErrNotFound
+		}
 		if err == nil {
 			err = c.RemoveDenial(id)
 		}

@@ -69,7 +69,16 @@ func TestBlockAndUnblock(t *testing.T) {
 	r.clock.Add(1000 * day)
 	_, err = r.hop(beta)
 	refused(t, "hop", err, relay.Unauthorized, "DENIED")
-	was, err := r.relay.Unblock(t.Context(), d[0].ID, operator)
+	for what, other := range map[string]relay.DenialRef{
+		"of another host":         {ID: d[0].ID, HostFP: alpha.Pub().Fingerprint()},
+		"of another time":         {ID: d[0].ID, AddedAt: d[0].AddedAt.Add(time.Millisecond)},
+		"as it stood under an id": {ID: d[1].ID, HostFP: d[0].HostFP, AddedAt: d[0].AddedAt},
+	} {
+		if _, err := r.relay.Unblock(t.Context(), other, operator); !errors.Is(err, store.ErrNotFound) {
+			t.Errorf("unblock %s: got %v; want not found", what, err)
+		}
+	}
+	was, err := r.relay.Unblock(t.Context(), relay.DenialRef{ID: d[0].ID, HostFP: d[0].HostFP, AddedAt: d[0].AddedAt}, operator)
 	ok(t, "unblock", err)
 	same(t, "what it was", was.Reason+was.HostFP, "two"+beta.Pub().Fingerprint())
 	same(t, "receipt", r.receiptOf("unblock").Denial.ID, d[0].ID)
@@ -89,7 +98,7 @@ func TestBlocksAndOtherDenials(t *testing.T) {
 	same(t, "block", r.block(beta.Pub(), time.Time{}, operator), true)
 	d := r.denials(beta)
 	same(t, "denials", len(d), 2)
-	_, err := r.relay.Unblock(t.Context(), d[0].ID, operator)
+	_, err := r.relay.Unblock(t.Context(), relay.DenialRef{ID: d[0].ID}, operator)
 	ok(t, "unblock", err)
 	_, err = r.hop(beta)
 	same(t, "what it is told", refused(t, "hop", err, relay.Unauthorized, "DENIED").Text, "stolen")
@@ -102,7 +111,7 @@ func TestBlockOfAStranger(t *testing.T) {
 	h := wiretest.NewHost("mallory")
 	same(t, "block", r.block(h.Pub(), time.Time{}, operator), true)
 	refused(t, "enrol", r.tryEnrol(h, ""), relay.Forbidden, "DENIED")
-	_, err := r.relay.Unblock(t.Context(), r.denials(h)[0].ID, operator)
+	_, err := r.relay.Unblock(t.Context(), relay.DenialRef{ID: r.denials(h)[0].ID}, operator)
 	ok(t, "unblock", err)
 	ok(t, "enrol", r.tryEnrol(h, ""))
 }
@@ -127,9 +136,12 @@ func TestDeedsAboutHostsThatCannotBe(t *testing.T) {
 			_, err := r.relay.RevokeHost(t.Context(), wiretest.NewHost("x").Pub(), operator)
 			return err
 		}, store.ErrNotFound},
-		{"no such denial", func() error { _, err := r.relay.Unblock(t.Context(), 7, operator); return err }, store.ErrNotFound},
-		{"no denial's id", func() error { _, err := r.relay.Unblock(t.Context(), -1, operator); return err }, store.ErrNotFound},
-		{"an id beyond all", func() error { _, err := r.relay.Unblock(t.Context(), math.MaxInt64, operator); return err }, store.ErrNotFound},
+		{"no such denial", func() error { _, err := r.relay.Unblock(t.Context(), relay.DenialRef{ID: 7}, operator); return err }, store.ErrNotFound},
+		{"no denial's id", func() error { _, err := r.relay.Unblock(t.Context(), relay.DenialRef{ID: -1}, operator); return err }, store.ErrNotFound},
+		{"an id beyond all", func() error {
+			_, err := r.relay.Unblock(t.Context(), relay.DenialRef{ID: math.MaxInt64}, operator)
+			return err
+		}, store.ErrNotFound},
 	} {
 		if err := tt.do(); !errors.Is(err, tt.want) {
 			t.Errorf("%s: got %v; want %v", tt.name, err, tt.want)

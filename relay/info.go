@@ -148,9 +148,3 @@ func (s Status) ForAnyone() []string {
 	}
 	return list
 }
-
-// Log lists the relay log, newest first and before an id (0: from the newest).
-func (r *Relay) Log(ctx context.Context, op string, before int64, limit int) (ops []store.Op, err error) {
-	err = r.store.View(ctx, func(v store.Reader) (err error) { ops, err = v.Log(op, before, limit); return err })
-	return ops, storeError(err)
-}

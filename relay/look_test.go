@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -84,13 +85,8 @@ func (r *rig) epoch() (epoch string) {
 // log lists what the relay log has of a kind, oldest first.
 func (r *rig) log(op string) (ops []store.Op) {
 	r.t.Helper()
-	list, err := r.relay.Log(context.Background(), op, 0, 100)
-	if err != nil {
-		r.t.Fatalf("log: %v", err)
-	}
-	for i := len(list) - 1; i >= 0; i-- {
-		ops = append(ops, list[i])
-	}
+	r.view(func(v store.Reader) (err error) { ops, err = v.Log(op, 0, 100); return err })
+	slices.Reverse(ops)
 	return ops
 }
 

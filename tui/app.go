@@ -1,6 +1,7 @@
 package tui
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -26,7 +27,8 @@ type app struct {
 	knows   bool // status was answered
 	asking  bool // for the status
 	said    string
-	saidErr bool
+	saidErr bool // it is an error: it stays until esc, another screen, a dialog or what is said next
+	offline bool // it says that no relay was there: it goes when one is
 }
 
 // tab is a screen and how its loads stand.
@@ -263,20 +265,38 @@ func (m app) answer(msg tabMsg) (app, tea.Cmd) {
 	case copyMsg:
 		return m.copied(string(v))
 	case doneMsg:
-		m.said, m.saidErr = clean(v.text), v.err != nil
-		if v.err != nil {
-			m.said = clean(v.err.Error())
-			m = m.heard(failMsg{v.err}, msg.at)
+		if m = m.say(v.text, nil); v.err != nil {
+			m = m.say("", v.err).heard(failMsg{v.err}, msg.at)
 		}
 		var cmd, again tea.Cmd
 		m, cmd = m.give(msg.tab, v)
 		m, again = m.load(msg.tab)
 		return m, tea.Batch(cmd, again)
 	}
-	if err := failure(msg.msg); err != nil && !m.isGone(err) {
-		m.said, m.saidErr = clean(err.Error()), true
+	if err := failure(msg.msg); err != nil && !(m.isGone(err) && followed(msg.msg)) {
+		m = m.say("", err)
 	}
 	return m.give(msg.tab, msg.msg)
+}
+
+// followed reports whether an answer is about a run that goes on to be looked at.
+func followed(msg tea.Msg) bool {
+	r, is := msg.(runMsg)
+	return is && r.id != 0
+}
+
+// say puts something into the status line: a text, or an error and whether
+// anything was done.
+func (m app) say(text string, err error) app {
+	m.said, m.saidErr, m.offline = clean(text), err != nil, m.isGone(err)
+	switch {
+	case err == nil:
+	case m.o.Unsent(err):
+		m.said = "nothing was done" // that no relay is there is said before it
+	default:
+		m.said = clean(err.Error())
+	}
+	return m
 }
 
 // heard learns from an answer whether the relay is there.
@@ -287,10 +307,21 @@ func (m app) heard(msg tea.Msg, at time.Time) app {
 	case m.isGone(f.failed()):
 		if m.gone.IsZero() {
 			m.gone = at
+			m = m.tellGone()
 		}
-	case f.failed() == nil:
+	case f.failed() == nil && !m.gone.IsZero():
 		m.gone = time.Time{}
+		if m.offline {
+			m = m.say("", nil)
+		}
+		m = m.tellGone()
 	}
+	return m
+}
+
+// tellGone tells every screen whether the relay is there.
+func (m app) tellGone() app {
+	m, _ = m.all(goneMsg(!m.gone.IsZero()))
 	return m
 }
 
@@ -308,13 +339,11 @@ func (m app) copied(s string) (app, tea.Cmd) {
 	put := m.o.copy
 	switch {
 	case put == nil:
-		m.said, m.saidErr = "this terminal has no clipboard", true
-		return m, nil
+		return m.say("", errors.New("this terminal has no clipboard")), nil
 	case len(s) > maxCopied:
-		m.said, m.saidErr = fmt.Sprintf("too much to copy: %s of at most %s", size(int64(len(s))), size(maxCopied)), true
-		return m, nil
+		return m.say("", fmt.Errorf("too much to copy: %s of at most %s", size(int64(len(s))), size(maxCopied))), nil
 	}
-	m.said, m.saidErr = "copied "+counted(int64(len(s)), "byte")+", if the terminal allows it", false
+	m = m.say("copied "+counted(int64(len(s)), "byte")+", if the terminal allows it", nil)
 	return m, func() tea.Msg { put(s); return nil }
 }
 
@@ -342,8 +371,21 @@ func (m app) keys(msg tea.KeyMsg) (app, tea.Cmd) {
 	return m, tea.Batch(cmds...)
 }
 
+// key takes one key. What went wrong stays in sight while the operator looks
+// around: it goes with esc, with another screen, and when the next action begins.
 func (m app) key(msg tea.KeyMsg) (app, tea.Cmd) {
-	m.said, m.saidErr = "", false
+	typing := m.tabs[m.shown].typing()
+	if !m.saidErr || key.Matches(msg, keys.Back) || !typing && key.Matches(msg, keys.Next, keys.Prev, keys.Screen, keys.Quit) {
+		m = m.say("", nil)
+	}
+	next, cmd := m.pressed(msg)
+	if !typing && next.tabs[next.shown].typing() {
+		next = next.say("", nil)
+	}
+	return next, cmd
+}
+
+func (m app) pressed(msg tea.KeyMsg) (app, tea.Cmd) {
 	typing := m.tabs[m.shown].typing()
 	switch {
 	case key.Matches(msg, keys.ForceQuit):

@@ -266,6 +266,51 @@ func TestLogReadsBack(t *testing.T) {
 	s.press("G", "G", "G", "G", "G").sees("nothing found")
 }
 
+// The newest line alone is asked for while nothing is new, and receipts that are long
+// are held only up to a bound; a short answer is not taken for the end of the log.
+func TestLogOfLongReceipts(t *testing.T) {
+	t.Parallel()
+	f := full()
+	f.entries = nil
+	long := []byte(`{"v":1,"x":"` + strings.Repeat("x", 111_000) + `"}`)
+	for i := range 660 {
+		f.entries = append(f.entries, admin.LogEntry{ID: int64(660 - i), At: clock.Add(-time.Duration(i) * time.Minute), Op: "hold", Receipt: long})
+	}
+	s := newStage(t, f)
+	s.show(atLog).sees("19 lines")
+	served := func() (bytes int) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return f.logged
+	}
+	before := served()
+	for range 10 {
+		s.later(2 * time.Second)
+	}
+	if n := served() - before; n > 10*len(long) {
+		t.Errorf("got %d bytes of receipts while nothing was new; want a line each time", n)
+	}
+	for range 40 {
+		s.press("G")
+	}
+	s.sees("agentmbx relay log")
+	got, size := s.screen().(logList), 0
+	for i, e := range got.entries {
+		size += len(e.Receipt)
+		if e.ID != int64(660-i) {
+			t.Fatalf("line %d: got id %d; want %d", i, e.ID, 660-i)
+		}
+	}
+	if got.end || size < logBytes || size > logBytes+len(long) {
+		t.Errorf("got %d bytes, at the end %v; want about %d, and not", size, got.end, logBytes)
+	}
+	before = served()
+	s.press("G")
+	if n := served() - before; n > len(long) {
+		t.Errorf("got %d bytes more at the bound; want none asked for", n)
+	}
+}
+
 // y copies what is at hand, and says so.
 func TestCopy(t *testing.T) {
 	t.Parallel()
@@ -274,7 +319,7 @@ func TestCopy(t *testing.T) {
 	s.show(atOverview).press("y").sees("copied 19 bytes")
 	s.show(atJobs).press("y")
 	s.show(atLog).press("y", "enter", "y")
-	if len(got) != 4 || got[0] != hostNamed(999, "").Fingerprint || got[1] != "heartbeat" || got[2] != got[3] || !strings.Contains(got[2], `"type": "relay-sweep"`) {
+	if len(got) != 4 || got[0] != hostNamed(999, "").Fingerprint || got[1] != "heartbeat" || got[2] != got[3] || !strings.Contains(got[2], `"dedup_pruned": 12`) {
 		t.Errorf("got %q copied", got)
 	}
 }
@@ -301,6 +346,11 @@ func TestOnce(t *testing.T) {
 		if width(l) > 120 || strings.ContainsAny(l, "\x1b\u009b\t\r") {
 			t.Errorf("got %q; want at most 120 cells and no codes", l)
 		}
+	}
+	o.ASCII, o.Where = true, "/data"
+	text, err = Once(t.Context(), o, 120)
+	if err != nil || !strings.HasPrefix(text, "agentmbx relay . /data . 2026-03-04 15:06:07Z\n") || strings.ContainsFunc(text, func(r rune) bool { return r > '~' }) || strings.Contains(text, "\n>") {
+		t.Errorf("in ASCII: got\n%s, %v; want where and when at its head, and nothing selected", text, err)
 	}
 	o.Service = &fakeDesk{err: errGone}
 	if _, err := Once(t.Context(), o, 120); !errors.Is(err, errGone) {

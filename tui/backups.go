@@ -3,6 +3,7 @@ package tui
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -40,16 +41,19 @@ type backupsMsg struct {
 func (m backupsMsg) failed() error { return m.err }
 
 func newBackups(d desk) screen {
-	return backups{pane: pane{desk: d}, table: table{look: d.look, columns: []column{
+	return backups{pane: pane{desk: d}, table: table{look: d.look, flex: backupName, columns: []column{
 		{title: "TAKEN", width: 11, right: true},
 		{title: "CHECKED", width: 8},
-		{title: "SIZE", width: 10, right: true},
-		{title: "ITEMS", width: 10, right: true, drop: 1},
+		{title: "SIZE", width: 9, right: true},
+		{title: "ITEMS", width: 9, right: true, drop: 1},
 		{title: "HOSTS", width: 8, right: true, drop: 2},
 		{title: "EPOCH", width: 36, drop: 4},
-		{title: "FILE"},
+		{title: "FILE", tail: true},
 	}}}
 }
+
+// backupName is how long the name of a backup is.
+const backupName = len("relay-20260304T031700Z-000070.db")
 
 // backupJobs are the jobs that this screen shows at work.
 var backupJobs = []string{admin.JobBackup, admin.JobBackupFile, admin.JobVerify, admin.JobDrill, admin.JobDrillFile}
@@ -296,12 +300,15 @@ func (m backups) bindings() []key.Binding {
 	case m.dialog != nil:
 		return m.dialog.bindings()
 	}
-	b := []key.Binding{keys.Open, m.off(keys.Backup), m.off(keys.Verify), m.off(keys.Drill), keys.Receipt, keys.Restore, keys.Copy}
+	b := []key.Binding{keys.Open, m.off(keys.Backup), m.off(keys.Verify), m.off(keys.Drill), keys.Restore, keys.Receipt, keys.Copy}
 	return append(b, moving()...)
 }
 
 func (m backups) view(w, h int) string {
 	foot := []string{m.watch.view(m.look, m.now, w)}
+	if e, ok := m.current(); ok && m.open == nil && e.Problem != "" && !m.watch.on() { // there is no room for it in its row
+		foot[0] = m.look.alarm(cut("! "+e.Problem, w))
+	}
 	rest := max(0, h-len(foot))
 	if m.open != nil {
 		return block(append(strings.Split(m.open.view(w, rest), "\n"), foot...), w, h)
@@ -330,14 +337,14 @@ func (m backups) drillLine(w int) string {
 	case m.drill == nil:
 		return m.look.warn(cut("no drill yet: nobody knows that a restore works (d runs one)", w))
 	case m.drill.Passed:
-		return m.look.good(cut("last drill "+ago(m.now, m.drill.At)+" "+m.drill.Verdict(), w))
+		return m.look.good(cut(fmt.Sprintf("last drill passed %s: %s, served again after %s", ago(m.now, m.drill.At), counted(int64(len(m.drill.Checks)), "check"), drill.Span(m.drill.RTO)), w))
 	}
 	return m.look.alarm(cut("LAST DRILL "+ago(m.now, m.drill.At)+" "+m.drill.Verdict(), w))
 }
 
 func (m backups) row(e backup.Entry) tableRow {
 	r := e.Receipt
-	return tableRow{alarm: !e.Verified && e.Ours, faint: !e.Ours, cells: []string{ago(m.now, r.At), checked(e), size(r.Bytes), count(r.Items), count(r.Enrolments), r.Epoch, fileText(e)}}
+	return tableRow{alarm: !e.Verified && e.Ours, faint: !e.Ours, cells: []string{ago(m.now, r.At), checked(e), size(r.Bytes), count(r.Items), count(r.Enrolments), r.Epoch, filepath.Base(e.Path)}}
 }
 
 func checked(e backup.Entry) string {
@@ -348,12 +355,4 @@ func checked(e backup.Entry) string {
 		return "verified"
 	}
 	return "NOT GOOD"
-}
-
-func fileText(e backup.Entry) string {
-	s := filepath.Base(e.Path)
-	if e.Problem != "" {
-		s += ": " + e.Problem
-	}
-	return s
 }

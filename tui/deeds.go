@@ -2,7 +2,6 @@ package tui
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -67,22 +66,35 @@ func (d desk) itemDeed(did string, list []admin.Item, call func(context.Context,
 	names := map[relay.ItemRef]string{}
 	for i, it := range list {
 		refs[i] = it.ItemRef
-		names[it.ItemRef] = fmt.Sprintf("%s (seq %d of %s)", it.ID, it.Seq, hostName(it.TargetHost))
+		names[it.ItemRef] = fmt.Sprintf("%s to %s, seq %d", it.ID, hostName(it.TargetHost), it.Seq)
 	}
 	return func(g dialog) tea.Cmd {
 		a := admin.ItemAction{Action: d.action(strings.TrimSpace(g.why)), Items: refs}
-		return act(func(ctx context.Context) (string, error) {
-			r, err := call(ctx, a)
-			if err != nil {
-				return "", err
+		return func() tea.Msg {
+			var left []relay.ItemRef
+			msg := act(func(ctx context.Context) (string, error) {
+				r, err := call(ctx, a)
+				if err != nil {
+					return "", err
+				}
+				for _, o := range r.Outcomes {
+					if o.Problem == relay.ProblemLater {
+						left = append(left, o.ItemRef)
+					}
+				}
+				return outcome(did, r, names)
+			})()
+			if done, ok := msg.(doneMsg); ok {
+				done.left = left
+				return done
 			}
-			return outcome(did, r, names)
-		})
+			return msg
+		}
 	}
 }
 
-// outcome says what became of items in one line; that none of them was done is an
-// error.
+// outcome says what became of items in one line; that not all of them were done is
+// an error, with the reason first: the line may be cut.
 func outcome(did string, r admin.ItemResult, names map[relay.ItemRef]string) (string, error) {
 	text := did + " " + counted(int64(r.Done), "item")
 	told, notices := 0, map[string]int{}
@@ -105,18 +117,18 @@ func outcome(did string, r admin.ItemResult, names map[relay.ItemRef]string) (st
 			text += "; " + fmt.Sprintf(n.many, c)
 		}
 	}
+	if r.Later > 0 {
+		text += fmt.Sprintf(", %s left: press again for the rest", count(int64(r.Later)))
+	}
 	if r.Failed == 0 {
 		return text, nil
 	}
-	at := slices.IndexFunc(r.Outcomes, func(o relay.Outcome) bool { return !o.Done })
-	why := "see the relay log"
-	if at >= 0 {
-		o := r.Outcomes[at]
-		why = names[o.ItemRef] + ": " + o.Problem
+	why, which := "not done", ""
+	if at := slices.IndexFunc(r.Outcomes, func(o relay.Outcome) bool { return !o.Done && o.Problem != relay.ProblemLater }); at >= 0 {
+		why, which = r.Outcomes[at].Problem, names[r.Outcomes[at].ItemRef]
 	}
-	text = fmt.Sprintf("%s of %d; not done: %s", text, len(r.Outcomes), why)
 	if r.Failed > 1 {
-		text += fmt.Sprintf(" (and %d more)", r.Failed-1)
+		which += fmt.Sprintf(" and %d more", r.Failed-1)
 	}
-	return "", errors.New(text)
+	return "", fmt.Errorf("%s: %s of %d · not done: %s", why, text, len(r.Outcomes), which)
 }

@@ -95,12 +95,26 @@ func TestReadOnlyKeysAreOff(t *testing.T) {
 // Marked items are held at once; the dialog says how many and which first.
 func TestHoldMany(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, full()).show(atQueues).press("enter", " ", " ", " ", "h").sees("Hold 3 items?", "01J8ZQ6Y0000", "01J8ZQ6Y0002")
+	s := newStage(t, full()).show(atQueues).press("enter", " ", " ", " ", "h").sees("Hold 3 items?", itemIDs+"0000", itemIDs+"0002")
 	s.press("enter", "y").sees("say why").types("loops").press("enter", "y")
 	s.did("hold 3 by cli:test: loops").sees("held 3 items").lacks("marked")
 	if n := len(s.app.svc.(*fakeDesk).quarantine); n != 9 {
 		t.Errorf("got %d in quarantine; want the three and the six before", n)
 	}
+}
+
+// What one call leaves for another stays marked, and is done by the same key again.
+func TestWhatIsLeftStaysMarked(t *testing.T) {
+	t.Parallel()
+	f := full()
+	f.most = 2
+	s := newStage(t, f).show(atQueues).press("enter", " ", " ", " ", "h").types("loops").press("enter", "y")
+	s.did("hold 2 by cli:test: loops").sees("held 2 items, 1 left: press again for the rest", "1 marked")
+	s.press("h").sees("Hold 1 item?", itemIDs+"0002").types("loops").press("enter", "y")
+	s.did("hold 2 by cli:test: loops", "hold 1 by cli:test: loops").sees("held 1 item").lacks("marked").lacks("left:")
+	f.most = 1
+	s.show(atQuarantine).press(" ", " ", "l").sees("Release 2 items?").press("y")
+	s.did("hold 2 by cli:test: loops", "hold 1 by cli:test: loops", "release 1 by cli:test: ").sees("1 left: press again for the rest", "1 marked")
 }
 
 // Marks are bounded by what one action takes, and esc takes them away first.
@@ -127,12 +141,12 @@ func TestMarksAreBounded(t *testing.T) {
 func TestRowsMoveUnderDialog(t *testing.T) {
 	t.Parallel()
 	f := full()
-	s := newStage(t, f).show(atQueues).press("enter", "h").types("why").sees("01J8ZQ6Y0000  seq 1001")
+	s := newStage(t, f).show(atQueues).press("enter", "h").types("why").sees(itemIDs + "0000  seq 1772636000001")
 	f.mu.Lock()
 	f.items = slices.Clone(f.items[1:]) // it was pulled and acknowledged
 	f.mu.Unlock()
-	s.later(3*time.Second).sees("01J8ZQ6Y0000  seq 1001", "why").press("enter", "y")
-	s.did("hold 0 by cli:test: why").sees("✗ held 0 items of 1; not done: 01J8ZQ6Y0000", "gone")
+	s.later(3*time.Second).sees(itemIDs+"0000  seq 1772636000001", "why").press("enter", "y")
+	s.did("hold 0 by cli:test: why").sees("✗ gone: held 0 items of 1 · not done: " + itemIDs + "0000")
 
 	// The selection stays on its row when others come before it.
 	f = full()
@@ -193,12 +207,12 @@ func TestQuarantineDeeds(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, full()).show(atQuarantine).press("d").sees("a held item is not dismissed").did()
 	s.press("G", "l").sees("can only be dismissed").did()
-	s.press("g", " ", " ", "G", " ", "l").sees("Release 2 items?", "1 marked refusal stay").press("y")
+	s.press("g", " ", " ", "G", " ", "l").sees("Release 2 items?", "1 marked refusal stays: dismiss it with d.").press("y")
 	s.did("release 2 by cli:test: ").sees("released 2 items")
 	s.press("g", "x").types("poison").press("enter").types("discard").press("enter")
 	s.did("release 2 by cli:test: ", "discard 1 by cli:test: poison").sees("discarded 1 item; its sender will hear")
 	s.press("g", " ", " ", "d").sees("Dismiss 2 refused pushes?").press("y").sees("dismissed 2 of 2")
-	s.press("/").types("held").press("enter").sees("nothing needs anybody", "filter: held")
+	s.press("/").types("held").press("enter").sees("nothing found for held", "filter: held")
 	s.press("/").types(" nonsense").press("enter").sees("cannot filter by nonsense", "filter: held")
 }
 
@@ -224,7 +238,7 @@ func TestItemGoes(t *testing.T) {
 func TestOneItem(t *testing.T) {
 	t.Parallel()
 	newStage(t, full()).show(atQueues).press("enter", "enter").
-		sees("01J8ZQ6Y0000", "ab12ab12", "2026-03-04 13:36:07Z  (1h30m ago)", "(in 14d00h)", "reviewer", "300 bytes", "not shown")
+		sees(itemIDs+"0000", "ab12ab12", "2026-03-04 13:36:07Z  (1h30m ago)", "(in 14d00h)", "reviewer", "300 bytes", "not shown")
 }
 
 // y copies the id, the key, the path or the command.
@@ -237,13 +251,13 @@ func TestCopies(t *testing.T) {
 		want string
 	}{
 		{"a queue", atQueues, nil, hostNamed(1, "").Key.String()},
-		{"an item in a list", atQueues, []string{"enter"}, "01J8ZQ6Y0000"},
-		{"an item", atQueues, []string{"enter", "enter"}, "01J8ZQ6Y0000"},
+		{"an item in a list", atQueues, []string{"enter"}, itemIDs + "0000"},
+		{"an item", atQueues, []string{"enter", "enter"}, itemIDs + "0000"},
 		{"a host", atEnrolments, []string{"enter"}, hostNamed(1, "").Key.String()},
-		{"a held item", atQuarantine, nil, "01J8ZQ6Y0009"},
-		{"a backup", atBackups, nil, "/data/backups/relay-000070.db"},
-		{"the way to restore it", atBackups, []string{"t"}, "agentmbx relay restore /data/backups/relay-000070.db --store-dir /data"},
-		{"a bad one", atBackups, []string{"G", "k", "t"}, "/data/backups/relay-000065.db"},
+		{"a held item", atQuarantine, nil, itemIDs + "0009"},
+		{"a backup", atBackups, nil, "/data/backups/" + backupNamed(70)},
+		{"the way to restore it", atBackups, []string{"t"}, "agentmbx relay restore /data/backups/" + backupNamed(70) + " --store-dir /data"},
+		{"a bad one", atBackups, []string{"G", "k", "t"}, "/data/backups/" + backupNamed(65)},
 	} {
 		got := ""
 		newStage(t, full(), func(o *Options) { o.copy = func(s string) { got = s } }).show(tt.at).press(tt.keys...).press("y")

@@ -2,7 +2,10 @@ package tui
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/charmbracelet/bubbles/key"
 	tea "github.com/charmbracelet/bubbletea"
@@ -38,14 +41,38 @@ func (m denials) fetch() fetch[admin.Denial] {
 		if text != "" {
 			if f.HostFP, err = wire.ParseFingerprint(text); err != nil {
 				k, err := theHost(ctx, svc, text)
-				if err != nil {
+				switch begin := fingerprintBegin(text); {
+				case err == nil:
+					f.HostFP = k.Fingerprint()
+				case begin != "" && errors.Is(err, admin.ErrNotFound):
+					return beginning(ctx, svc, f, begin)
+				default:
 					return page, err
 				}
-				f.HostFP = k.Fingerprint()
 			}
 		}
 		return svc.Denials(ctx, f)
 	}
+}
+
+// fingerprintBegin is the beginning of a fingerprint, in its digits; "" for what
+// can be none.
+func fingerprintBegin(text string) string {
+	begin := strings.ToLower(strings.ReplaceAll(text, "-", ""))
+	if strings.Trim(begin, "0123456789abcdef") != "" {
+		return ""
+	}
+	return begin
+}
+
+// beginning is a part of the deny list without those whose fingerprint begins in
+// another way: a short page, where the search goes on.
+func beginning(ctx context.Context, svc admin.Service, f admin.DenialFilter, begin string) (admin.Page[admin.Denial], error) {
+	page, err := svc.Denials(ctx, f)
+	page.Items = slices.DeleteFunc(page.Items, func(n admin.Denial) bool {
+		return !strings.HasPrefix(strings.ReplaceAll(n.HostFP, "-", ""), begin)
+	})
+	return page, err
 }
 
 func (m denials) load() tea.Cmd { return m.list.load(m.fetch()) }
@@ -109,11 +136,11 @@ func (m denials) bindings() []key.Binding {
 }
 
 func (m denials) view(w, h int) string {
-	says := "denials in force, last added first"
+	says, none := "denials in force, last added first", "nobody is denied now"
 	if m.all {
-		says = "all denials, last added first"
+		says, none = "all denials, last added first", "nobody was ever denied"
 	}
-	return m.draw(m.list.view(w, h, says, "nobody is denied", m.row), w, h)
+	return m.draw(m.list.view(w, h, says, none, m.row), w, h)
 }
 
 func (m denials) row(n admin.Denial) tableRow {

@@ -18,12 +18,14 @@ type dialog struct {
 	lines  []string             // what will be done, to how many, with ids; cleaned by the dialog
 	word   string               // to be typed in full, "" when y is enough
 	reason bool                 // a reason is asked for, and must be given
+	reads  string               // who reads the reason besides the relay log
 	extra  []field              // further things to fill in
 	check  func(d dialog) error // refuses what was filled in, or nil
 	do     func(d dialog) tea.Cmd
 	// what the operator typed
 	typed, why string
-	at         int // the line that takes the keys: the extra ones, the reason, the last question
+	gone       bool // the relay is: a yes would do nothing
+	at         int  // the line that takes the keys: the extra ones, the reason, the last question
 	note       string
 }
 
@@ -104,8 +106,12 @@ func (d dialog) update(msg tea.KeyMsg) (next dialog, cmd tea.Cmd, closed bool) {
 	return d, nil, false
 }
 
-// yes does it, when all is filled in.
+// yes does it, when all is filled in and there is a relay to do it.
 func (d dialog) yes() (dialog, tea.Cmd, bool) {
+	if d.gone {
+		d.note = "the relay is gone: nothing was done; wait for it, or leave with esc"
+		return d, nil, false
+	}
 	for i, f := range d.extra {
 		if f.must && strings.TrimSpace(f.value) == "" {
 			d.at, d.note = i, "fill in: "+f.label
@@ -190,7 +196,7 @@ func (d dialog) questions(w int) (lines []string) {
 	}
 	n := len(d.extra)
 	if d.reason {
-		ask(n, "reason", d.why, "for the relay log")
+		ask(n, "reason", d.why, "for the relay log"+d.reads)
 		n++
 	}
 	if d.word != "" {

@@ -162,7 +162,7 @@ func (m enrolments) bindings() []key.Binding {
 	case m.list.filter.open:
 		return filtering()
 	}
-	return append([]key.Binding{keys.Open, keys.Filter, keys.State, keys.Denials, m.off(keys.Block), m.off(keys.Unblock), m.off(keys.Revoke), keys.Copy}, moving()...)
+	return append([]key.Binding{keys.Open, m.off(keys.Block), m.off(keys.Unblock), m.off(keys.Revoke), keys.Filter, keys.Denials, keys.State, keys.Copy}, moving()...)
 }
 
 func (m enrolments) view(w, h int) string {
@@ -171,7 +171,9 @@ func (m enrolments) view(w, h int) string {
 	}
 	says := map[string]string{admin.StateAll: "all hosts by name", admin.StateLive: "live hosts by name",
 		admin.StateRevoked: "revoked hosts by name", admin.StateBlocked: "blocked hosts by name"}[m.state]
-	return m.draw(m.list.view(w, h, says, "no host", m.row), w, h)
+	none := map[string]string{admin.StateAll: "no host has enrolled", admin.StateLive: "no host is live",
+		admin.StateRevoked: "no host is revoked", admin.StateBlocked: "no host is blocked"}[m.state]
+	return m.draw(m.list.view(w, h, says, none, m.row), w, h)
 }
 
 func (m enrolments) row(e admin.Enrolment) tableRow {

@@ -49,6 +49,8 @@ type fakeDesk struct {
 	runs        []jobs.Run // newest first
 	backups     []backup.Entry
 	entries     []admin.LogEntry // newest first
+	logged      int              // bytes of receipts that were asked for
+	most        int              // items that one hold or release does; 0: all
 	startJobErr error
 }
 
@@ -134,7 +136,13 @@ func (f *fakeDesk) Log(_ context.Context, q admin.LogFilter) ([]admin.LogEntry, 
 	list := picked(f.entries, func(l admin.LogEntry) bool {
 		return (q.Op == "" || l.Op == q.Op) && (q.Before == 0 || l.ID < q.Before)
 	})
-	return slices.Clone(list[:min(q.Limit, len(list))]), err
+	n, size := 0, 0
+	for n < min(q.Limit, len(list)) && size <= admin.MaxLogBytes {
+		size += len(list[n].Receipt)
+		n++
+	}
+	f.logged += size
+	return slices.Clone(list[:n]), err
 }
 
 func (f *fakeDesk) RotateEpoch(_ context.Context, a admin.Action) (string, error) {
@@ -151,14 +159,15 @@ func (f *fakeDesk) Queues(_ context.Context, q admin.QueueFilter) (p admin.Page[
 		return p, err
 	}
 	list := picked(f.queues, func(v admin.Queue) bool {
-		return has(q.Text, v.Target.Name, v.Target.Fingerprint, v.Account) && (q.Target.IsZero() || q.Target == v.Target.Key)
+		return has(q.Text, v.Target.Name, v.Target.Fingerprint, v.Account) && (q.Target.IsZero() || q.Target == v.Target.Key) &&
+			(q.Sort != store.ByBytes || v.Bytes >= 1<<20)
 	})
 	slices.SortStableFunc(list, func(a, b admin.Queue) int {
 		switch q.Sort {
 		case store.ByOldest:
 			return a.Oldest.Compare(b.Oldest)
 		case store.ByBytes:
-			return int(b.Bytes - a.Bytes)
+			return int(b.Bytes>>20 - a.Bytes>>20)
 		}
 		return int(b.Items - a.Items)
 	})
@@ -300,7 +309,10 @@ func (f *fakeDesk) each(what string, a admin.ItemAction, do func(ref relay.ItemR
 	r.DryRun = a.DryRun
 	for _, ref := range a.Items {
 		o := relay.Outcome{ItemRef: ref}
-		if do(ref, &o); o.Problem != "" {
+		if f.most > 0 && r.Done == f.most {
+			o.Problem = relay.ProblemLater
+			r.Later++
+		} else if do(ref, &o); o.Problem != "" {
 			r.Failed++
 		} else {
 			o.Done = true

@@ -1,7 +1,6 @@
 package tui
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -27,8 +26,15 @@ func hostNamed(n int, name string) admin.Host {
 var hostile = []string{
 	"\x1b[31mred\x1b[0m", "\x1b]52;c;cm0gLXJm\x07", "\x1b[2J\x1b[H", "tab\tand\nnewline\r", "\xff\xfe\x80", "\u202egnp.exe", "שלום עולם", "مرحبا",
 	"全角文字の名前です全角文字の名前です全角文字の名前です", "e\u0301e\u0301e\u0301" + strings.Repeat("\u0301", 60), "👩\u200d👩\u200d👧 family 👍🏽 🇩🇪", "\u200b\u200b", strings.Repeat("w", 300),
-	"\u009b31m", "half\xf0\x9f", "", " ", "नमस्ते", "각각", "\x7f\x00",
+	"\u009b31m", "half\xf0\x9f", "", " ", "नमस्ते", "각각", strings.Repeat("ทำน้ำคำ", 9), strings.Repeat("ຄຳ", 30), strings.Repeat("हिन्दी की किताब ", 5), "\x7f\x00",
 }
+
+// firstSeq is where the first queue begins, itemIDs how ids of items begin: as long
+// as a relay has them.
+const (
+	firstSeq = 1772636000001
+	itemIDs  = "01J8ZQ6Y4KX3M9T2B7WD5R"
+)
 
 // full makes a desk with something in every list; names are those of hosts.
 func full(names ...string) *fakeDesk {
@@ -40,7 +46,7 @@ func full(names ...string) *fakeDesk {
 	for i := range 40 {
 		h := host(i)
 		f.queues = append(f.queues, admin.Queue{Target: h, Live: i != 3, Account: "acct-" + strconv.Itoa(i%4), Items: int64(4000 / (i + 1)), Bytes: int64(9_000_000 / (i + 1)),
-			HeldItems: int64(i % 3), HeldBytes: int64(i%3) * 700, Oldest: clock.Add(-time.Duration(i+1) * 37 * time.Minute), Head: int64(5000 + i), Acked: int64(1000 + i)})
+			HeldItems: int64(i % 3), HeldBytes: int64(i%3) * 700, Oldest: clock.Add(-time.Duration(i+1) * 37 * time.Minute), Head: firstSeq + int64(5000+i), Acked: firstSeq - 1 + int64(i)})
 		f.shares[h.Key] = []admin.Share{{Sender: host(i + 1), Items: 7, Bytes: 4096}, {Sender: host(i + 2), Items: 3, Bytes: 900}}
 		senders := 2
 		e := admin.Enrolment{Host: h, OwnerFP: "1f3a-09bc-77d0-e214", Account: "acct-" + strconv.Itoa(i%4), Org: "org", AuthorizedBy: "host-key",
@@ -59,7 +65,7 @@ func full(names ...string) *fakeDesk {
 		f.lists = append(f.lists, admin.SenderList{Target: h, Count: 2, IAT: clock.Add(-time.Hour), Senders: []admin.Host{host(i + 1), host(i + 2)}})
 	}
 	for i := range 30 {
-		v := admin.Item{ItemRef: relay.ItemRef{Target: host(0).Key, Seq: int64(1001 + i), ID: fmt.Sprintf("01J8ZQ6Y%04d", i)}, TargetHost: host(0), Kind: []string{store.KindEnvelope, store.KindReceipt, store.KindExpired}[i%3],
+		v := admin.Item{ItemRef: relay.ItemRef{Target: host(0).Key, Seq: firstSeq + int64(i), ID: fmt.Sprintf(itemIDs+"%04d", i)}, TargetHost: host(0), Kind: []string{store.KindEnvelope, store.KindReceipt, store.KindExpired}[i%3],
 			Sender: host(1 + i%3), SenderHost: host(1 + i%3).Name, Hash: strings.Repeat("ab12", 16), Bytes: int64(300 + 111*i), AcceptedAt: clock.Add(-time.Duration(90-i) * time.Minute), ExpiresAt: clock.Add(14 * 24 * time.Hour)}
 		if i%10 == 9 {
 			v.Held = &admin.Hold{At: clock.Add(-10 * time.Minute), Actor: "cli:ann", Reason: "looks odd " + names[i%len(names)]}
@@ -69,7 +75,7 @@ func full(names ...string) *fakeDesk {
 		f.items = append(f.items, v)
 	}
 	for i, why := range []string{"conflict", "bad wire", "bad item id"} {
-		f.quarantine = append(f.quarantine, admin.Quarantined{Kind: admin.QuarantineRefused, Refusal: &relay.Refusal{ID: int64(i + 1), At: clock.Add(-time.Duration(i+1) * time.Hour), Sender: host(i).Key, Name: host(i).Name, ItemID: "01J8BAD" + names[i%len(names)], Reason: why, Count: int64(i + 1)}})
+		f.quarantine = append(f.quarantine, admin.Quarantined{Kind: admin.QuarantineRefused, Refusal: &relay.Refusal{ID: int64(i + 1), At: clock.Add(-time.Duration(i+1) * time.Hour), Sender: host(i).Key, Name: host(i).Name, ItemID: itemIDs + "BAD" + names[i%len(names)], Reason: why, Count: int64(i + 1)}})
 	}
 	f.jobs = fullJobs()
 	for i := range 60 {
@@ -83,12 +89,39 @@ func full(names ...string) *fakeDesk {
 	}
 	f.backups = fullBackups()
 	for i := range 80 {
-		op := []string{"sweep", "backup", "hold", "drill", "rotate-epoch"}[i%5]
-		receipt, _ := json.Marshal(map[string]any{"v": 1, "type": "relay-" + op, "actor": "cli:ann", "reason": names[i%len(names)], "items": []map[string]any{{"id": "01J8ZQ6Y", "seq": 1000 + i}}})
-		f.entries = append(f.entries, admin.LogEntry{ID: int64(400 - i), At: clock.Add(-time.Duration(i) * 17 * time.Minute), Op: op, Receipt: receipt})
+		at := clock.Add(-time.Duration(i) * 17 * time.Minute)
+		op, receipt := aLine(f, i, at, names[i%len(names)])
+		f.entries = append(f.entries, admin.LogEntry{ID: int64(400 - i), At: at, Op: op, Receipt: mustJSON(receipt)})
 	}
 	f.overview = fullOverview(f)
 	return f
+}
+
+// aLine is a line of the log as a relay writes it.
+func aLine(f *fakeDesk, i int, at time.Time, why string) (op string, receipt any) {
+	when := wire.FormatTime(at)
+	deed := func(op string, more map[string]any) (string, any) {
+		more["v"], more["type"], more["at"], more["actor"], more["reason"] = 1, "relay-"+op, when, "cli:ann", why
+		return op, more
+	}
+	h := f.queues[i%len(f.queues)].Target
+	switch i % 7 {
+	case 0:
+		return "sweep", relay.SweepReceipt{At: when, Expired: relay.ExpiredCounts{Envelopes: 3, Receipts: 1}, Notices: 3, Pruned: 12}
+	case 1:
+		return "backup", f.backups[i%len(f.backups)].Receipt
+	case 2:
+		it := f.items[i%len(f.items)]
+		return deed("hold", map[string]any{"items": []any{map[string]any{"target": it.Target, "seq": it.Seq, "id": it.ID, "kind": it.Kind, "sender": it.Sender.Key, "bytes": it.Bytes}}})
+	case 3:
+		return "drill", aDrill(i != 3)
+	case 4:
+		return "rotate-epoch", map[string]string{"from": "3f0c7f2e-0000-4000-8000-000000000001", "to": "77aa7f2e-0000-4000-8000-000000000002", "actor": "cli:ann", "reason": why}
+	case 5:
+		return deed("block", map[string]any{"host": map[string]any{"key": h.Key, "fingerprint": h.Fingerprint, "name": h.Name},
+			"denial": map[string]any{"id": 700 + i, "host_fp": h.Fingerprint, "reason": why, "source": "operator"}})
+	}
+	return "run-job", map[string]any{"v": 1, "type": "relay-run-job", "at": when, "actor": "tui:ann", "job": "verify", "args": map[string]any{"file": f.backups[0].Path}, "run": 600 - i}
 }
 
 func fullJobs() []jobs.State {
@@ -112,13 +145,20 @@ func fullJobs() []jobs.State {
 	return list
 }
 
+// backupNamed is the name of the n-th backup: the 70th is that of last night.
+func backupNamed(n int) string {
+	at := clock.Add(-12*time.Hour - time.Duration(70-n)*24*time.Hour)
+	return fmt.Sprintf("relay-%s-%06d.db", at.Format("20060102T150405Z"), n)
+}
+
 func fullBackups() (list []backup.Entry) {
 	for i := range 7 {
 		at := clock.Add(-12*time.Hour - time.Duration(i)*24*time.Hour)
-		e := backup.Entry{Path: fmt.Sprintf("/data/backups/relay-%06d.db", 70-i), Age: clock.Sub(at), Verified: i != 5, Ours: true,
-			Receipt: backup.Receipt{V: 1, Type: "relay-backup", At: at, File: fmt.Sprintf("/data/backups/relay-%06d.db", 70-i), N: int64(70 - i), Bytes: 43_000_000, SHA256: strings.Repeat("cd34", 16),
+		path := "/data/backups/" + backupNamed(70-i)
+		e := backup.Entry{Path: path, Age: clock.Sub(at), Verified: i != 5, Ours: true,
+			Receipt: backup.Receipt{V: 1, Type: "relay-backup", At: at, File: path, N: int64(70 - i), Bytes: 43_000_000, SHA256: strings.Repeat("cd34", 16),
 				Fingerprint: hostNamed(999, "").Fingerprint, Epoch: "3f0c7f2e-0000-4000-8000-000000000001", Schema: 3, Version: "0.6.0", Items: 12345, ItemBytes: 41_000_000, Enrolments: 39, Took: 800 * time.Millisecond, Verified: i != 5,
-				Restore: "agentmbx relay restore " + fmt.Sprintf("/data/backups/relay-%06d.db", 70-i) + " --store-dir /data"}}
+				Restore: "agentmbx relay restore " + path + " --store-dir /data"}}
 		if i == 5 {
 			e.Problem = "its file has 12 bytes; its receipt says 43000000"
 		}
@@ -131,7 +171,7 @@ func fullOverview(f *fakeDesk) admin.Overview {
 	var v admin.Overview
 	v.Status.Status = relay.Status{Version: "0.6.0", StartedAt: clock.Add(-53*time.Hour - 12*time.Minute), Epoch: "3f0c7f2e-0000-4000-8000-000000000001", Fingerprint: hostNamed(999, "").Fingerprint,
 		Heartbeat: clock.Add(-18 * time.Second), Totals: store.Totals{Enrolments: 39, Items: 12345, Bytes: 41_000_000, Held: 13}, Store: store.Size{Data: 52_000_000, Log: 3_100_000, Free: 18_000_000_000}, Schema: 3, LongPolls: 21,
-		Problems: []string{"the last drill failed: counts", "a backup in the folder is not what its receipt says"}}
+		Problems: []string{"the last drill failed: the drill of " + backupNamed(67) + " failed: counts: got 12000; want 12001", "the last good drill was 240h0m0s ago; run: agentmbx relay drill"}}
 	v.Jobs = f.jobs
 	v.Backup = &f.backups[0]
 	for i := range relay.ActivitySlots {
@@ -143,7 +183,7 @@ func fullOverview(f *fakeDesk) admin.Overview {
 	v.Longest = slices.Clone(f.queues[35:])
 	slices.Reverse(v.Longest)
 	v.Refused = 3
-	v.Drill = &drill.Receipt{V: 1, Type: "relay-drill", At: clock.Add(-3 * 24 * time.Hour), File: "relay-000067.db", Passed: false, RPO: 3600, RTO: 1.4, Took: 8, Items: 12000,
+	v.Drill = &drill.Receipt{V: 1, Type: "relay-drill", At: clock.Add(-3 * 24 * time.Hour), File: "/data/backups/" + backupNamed(67), Passed: false, RPO: 3600, RTO: 1.4, Took: 8, Items: 12000,
 		Checks: []backup.Check{{Name: "integrity", OK: true, Text: "ok"}, {Name: "counts", OK: false, Text: "got 12000; want 12001"}}}
 	return v
 }

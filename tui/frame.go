@@ -15,7 +15,9 @@ func (m app) View() string {
 	if m.small() {
 		return m.last(block([]string{m.tooSmall()}, m.w, m.h))
 	}
-	return m.last(strings.Join([]string{m.header(), m.tabLine(), m.body(m.w, m.h-frameLines), m.statusLine(), m.footer()}, "\n"))
+	status := m.statusLines()
+	body := m.body(m.w, m.h-frameLines+1-len(status))
+	return m.last(strings.Join([]string{m.header(), m.tabLine(), body, strings.Join(status, "\n"), m.footer()}, "\n"))
 }
 
 // tooSmall says which size is needed, in as many words as there is room for.
@@ -132,8 +134,11 @@ func (m app) body(w, h int) string {
 // exactly holds a view to its room, whatever a screen does.
 func exactly(view string, w, h int) string { return block(strings.Split(view, "\n"), w, h) }
 
-// statusLine says what happened last, on a rule.
-func (m app) statusLine() string {
+// maxStatus is how many lines what is said takes at most.
+const maxStatus = 2
+
+// statusLines say what happened last, on a rule.
+func (m app) statusLines() []string {
 	t, say, paint := m.tabs[m.shown], "", m.look.strong
 	switch {
 	case !m.gone.IsZero():
@@ -152,10 +157,13 @@ func (m app) statusLine() string {
 		say = t.title()
 	}
 	if say == "" {
-		return m.look.faint(strings.Repeat("─", m.w))
+		return []string{m.look.faint(strings.Repeat("─", m.w))}
 	}
-	say = cut(say, m.w-6)
-	return m.look.faint("── ") + paint(say) + m.look.faint(" "+strings.Repeat("─", max(0, m.w-4-width(say))))
+	lines := wrap(say, m.w-6, maxStatus)
+	for i, l := range lines {
+		lines[i] = m.look.faint("── ") + paint(l) + m.look.faint(" "+strings.Repeat("─", max(0, m.w-4-width(l))))
+	}
+	return lines
 }
 
 // footer shows the keys that do something here, as many as there is room for; help

@@ -228,7 +228,7 @@ func (m host) queueFact() fact {
 		text += fmt.Sprintf(", %s held", count(q.HeldItems))
 	}
 	if !q.Oldest.IsZero() {
-		text += ", the oldest waits for " + age(m.now, q.Oldest)
+		text += ", the first waits for " + age(m.now, q.Oldest)
 	}
 	return fact{label: "queue", text: text}
 }

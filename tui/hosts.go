@@ -65,6 +65,7 @@ func (d desk) blockDialog(h admin.Host) dialog {
 			return err
 		},
 		reason: true,
+		reads:  "; told to the host",
 		do: func(g dialog) tea.Cmd {
 			span, err := readBlock(g.value(howLong))
 			if err != nil {
@@ -110,12 +111,11 @@ func hostDone(r admin.HostResult, did, was string) string {
 
 // unblockDialog asks whether a denial is to be removed; who it names may be "".
 func (d desk) unblockDialog(n admin.Denial, who string) dialog {
-	id := n.ID
+	a := admin.UnblockAction{Action: d.action(""), ID: n.ID, HostFP: n.HostFP, AddedAt: n.AddedAt}
 	return dialog{
 		title: "Unblock?",
 		lines: append(nonEmpty(who, n.HostFP, n.ClientID), "refused "+endOf(n)+" by "+n.Source+": "+n.Reason, "", "The denial goes; who it refused is let in again."),
 		do: func(dialog) tea.Cmd {
-			a := admin.UnblockAction{Action: d.action(""), ID: id}
 			return act(func(ctx context.Context) (string, error) {
 				n, err := d.svc.Unblock(ctx, a)
 				return "unblocked " + strings.Join(nonEmpty(who, n.HostFP, n.ClientID), " "), err

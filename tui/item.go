@@ -113,7 +113,7 @@ func (m item) view(w, h int) string {
 		{label: "to", text: hostText(it.TargetHost)},
 		{label: "from", text: hostText(it.Sender)},
 	}
-	if it.SenderHost != it.Sender.Name {
+	if it.SenderHost != "" && it.SenderHost != it.Sender.Name {
 		list = append(list, fact{label: "", text: "called " + it.SenderHost + " when it was pushed"})
 	}
 	list = append(list,

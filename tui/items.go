@@ -3,6 +3,7 @@ package tui
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -117,6 +118,8 @@ func (m items) update(msg tea.Msg) (screen, tea.Cmd) {
 	switch msg := msg.(type) {
 	case itemsMsg:
 		return m.take(msg)
+	case doneMsg:
+		m.list = m.list.markLeft(func(it admin.Item) bool { return slices.Contains(msg.left, it.ItemRef) })
 	case tea.KeyMsg:
 		if m.open == nil {
 			return m.key(msg)
@@ -140,6 +143,7 @@ func (m items) take(msg itemsMsg) (screen, tea.Cmd) {
 	switch l := msg.list.(type) {
 	case pageMsg[admin.Item]:
 		m.list, cmd = m.list.take(l)
+		m.words = m.words.follow(m.list.filter, m.now, itemWords...)
 	case pageMsg[admin.Share]:
 		m.shares, cmd = m.shares.take(l)
 	}
@@ -190,11 +194,14 @@ func (m items) mark() (screen, tea.Cmd) {
 	return m, nil
 }
 
+// itemWords are the words of the filter.
+var itemWords = []string{"kind", "from", "older", "id"}
+
 // filtered takes what was typed as the filter.
 func (m items) filtered(cmd tea.Cmd) (screen, tea.Cmd) {
-	w, err := readWords(m.list.filter.text, m.now, "kind", "from", "older", "id")
+	w, err := readWords(m.list.filter.text, m.now, itemWords...)
 	if err != nil {
-		m.list.filter.text = m.words.text
+		m.list.filter = m.list.filter.undone()
 		return m, tea.Batch(cmd, tell("", err))
 	}
 	m.words = w
@@ -293,13 +300,15 @@ func (m items) view(w, h int) string {
 			says = "only from " + clean(hostName(*m.from)) + " (esc: all)"
 		}
 		if m.list.filter.open {
-			says = joinNonEmpty(says, "words: envelope receipt expired from:HOST older:2h id:ITEM")
+			says = joinNonEmpty(says, "envelope receipt expired from:HOST older:2h id:ITEM")
 		}
 		if says == "" {
 			says = "queued items, the next one to be pulled first"
 		}
 		none := "nothing is queued"
-		if m.queue.HeldItems > 0 {
+		if m.from != nil {
+			none = "nothing is queued from " + hostName(*m.from)
+		} else if m.queue.HeldItems > 0 {
 			none += "; what is held stands in Quarantine (4)"
 		}
 		list = m.list.view(w, rest, says, none, m.row)
@@ -317,14 +326,16 @@ func (m items) head(w int) []string {
 	if !q.Live {
 		a += "  NOT ENROLLED: nobody pulls this"
 	}
-	b := fmt.Sprintf("%s, %s", counted(q.Items, "item"), size(q.Bytes))
+	b := fmt.Sprintf("acked %d · %s, %s", q.Acked, counted(q.Items, "item"), size(q.Bytes))
 	if q.HeldItems > 0 {
-		b += fmt.Sprintf(", %s of them held", count(q.HeldItems))
+		b += fmt.Sprintf(", %s held", count(q.HeldItems))
 	}
 	if !q.Oldest.IsZero() {
-		b += ", the oldest waits for " + age(m.now, q.Oldest)
+		b += ", first waits " + age(m.now, q.Oldest)
 	}
-	b += fmt.Sprintf(" · head %d, acked %d", q.Head, q.Acked)
+	if head := fmt.Sprintf(" · head %d", q.Head); width(b+head) <= w { // half a number is none
+		b += head
+	}
 	return []string{m.look.strong(cut(a, w)), cut(b, w)}
 }
 

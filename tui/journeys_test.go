@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -164,7 +165,7 @@ func TestJourneyStuckQueue(t *testing.T) {
 	}
 	r.show(atQueues).sees("▸  busy-host", "stuck-host").press("s", "s").sees("waits longest", "1h00m")
 	r.press("g", "enter").sees("stuck-host", "2 items", "▸", poison)
-	r.press("h").sees("Hold 1 item?", poison).types("stops the host").press("enter", "y").sees("held 1 item", "1 of them held").lacks(poison)
+	r.press("h").sees("Hold 1 item?", poison).types("stops the host").press("enter", "y").sees("held 1 item", "1 held").lacks(poison)
 	if log := r.logged("hold"); !strings.Contains(log, "cli:test") || !strings.Contains(log, "stops the host") || !strings.Contains(log, poison) {
 		t.Errorf("got %s; want who held what, and why", log)
 	}
@@ -247,8 +248,27 @@ func TestJourneyBackupAndDrill(t *testing.T) {
 	r.show(atBackups).sees("no backup", "no drill yet").press("b").sees("Back up now?").press("y").sees("✓ backup: run", "verified", "relay-")
 	r.press("v", "y").sees("a good backup", "ok    sha256").press("esc")
 	r.press("d", "y").sees("✓ drill passed", "ok    backup: sha256", "ok    restore", "ok    serve", "lines 1-").press("G").sees("ok    untouched").lacks("FAIL")
-	r.press("esc").sees("last drill 0s ago passed").press("l").sees("ok    integrity").press("esc")
-	r.press("t").sees("agentmbx relay restore "+filepath.Join(r.dir, "backups")[:40], "--store-dir")
+	r.press("esc").sees("last drill passed 0s ago").press("l").sees("ok    integrity").press("esc")
+	r.press("t").sees("agentmbx relay restore "+filepath.Join(r.dir, "backups")[:40], "--store-dir").press("esc")
+
+	// The file rots: whoever verified it is not the only one to see that.
+	files, err := filepath.Glob(filepath.Join(r.dir, "backups", "relay-*.db"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("got %q, %v; want one backup", files, err)
+	}
+	b, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[len(b)/2] ^= 1
+	if err := os.WriteFile(files[0], b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.resize(80, 24)
+	r.press("v", "y").sees("NOT a good backup").press("esc").sees("NOT GOOD", filepath.Base(files[0]), "found bad 2026-03-04")
+	r.press("t").sees("NOT GOOD", "Do not restore this one").lacks("agentmbx relay restore")
+	r.show(atOverview).sees("2 ALARMS", "! the backup "+filepath.Base(files[0]), "agentmbx relay backup", "none verified yet")
+	r.show(atLog).sees("run-job", "cli:test", "job=verify · relay-2026").press("enter").sees(`"job": "verify"`, `"file": "`)
 }
 
 // Names that try something with the terminal are shown as what they are, and hosts

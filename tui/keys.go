@@ -25,7 +25,7 @@ var keys = struct {
 	Prev:      bind("screen before", "shift+tab"),
 	Screen:    bind("screen by number", "1", "2", "3", "4", "5", "6", "7"),
 	Refresh:   bind("refresh now", "r"),
-	Pause:     bind("pause or go on refreshing", "p"),
+	Pause:     bind("pause or go on", "p"),
 
 	Up:       bind("up", "k", "up"),
 	Down:     bind("down", "j", "down"),

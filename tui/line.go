@@ -1,6 +1,7 @@
 package tui
 
 import (
+	"strings"
 	"unicode/utf8"
 
 	tea "github.com/charmbracelet/bubbletea"
@@ -33,12 +34,35 @@ func typeInto(text string, msg tea.KeyMsg) (typed string, handled bool) {
 	return text, false
 }
 
+// maxFilter is how many bytes of a filter the Service takes.
+const maxFilter = 200
+
 // filter is the text that a list is filtered by. It stays in sight while it is in
 // force.
 type filter struct {
 	text string
 	open bool   // keys go into it
 	was  string // what it was before it was opened
+}
+
+// inForce is the text that the list is filtered by now: what is typed is none
+// before enter.
+func (f filter) inForce() string {
+	if f.open {
+		return f.was
+	}
+	return f.text
+}
+
+// undone is the filter before the last one.
+func (f filter) undone() filter { return filter{text: f.was} }
+
+// nothing is what stands in an empty list.
+func (f filter) nothing(none string) string {
+	if text := f.inForce(); text != "" {
+		return "nothing found for " + text
+	}
+	return none
 }
 
 func (f filter) start() filter {
@@ -54,9 +78,13 @@ func (f filter) key(msg tea.KeyMsg) (next filter, changed bool) {
 		f.open = false
 		return f, f.text != f.was
 	case tea.KeyEsc:
-		return filter{text: f.was}, false
+		return f.undone(), false
 	}
-	f.text, _ = typeInto(f.text, msg)
+	if text, _ := typeInto(f.text, msg); len(text) <= maxFilter {
+		f.text = text
+	} else {
+		f.text = strings.ToValidUTF8(text[:maxFilter], "")
+	}
 	return f, false
 }
 

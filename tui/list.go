@@ -1,11 +1,13 @@
 package tui
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/charmbracelet/bubbles/key"
 	tea "github.com/charmbracelet/bubbletea"
 
+	"github.com/agentmbx/agentmbx/admin"
 	"github.com/agentmbx/agentmbx/relay"
 )
 
@@ -22,8 +24,14 @@ func newList[T any](l *look, id func(T) string, columns ...column) list[T] {
 	return list[T]{pages: newPages(id), table: table{look: l, columns: columns}}
 }
 
-// take takes what load brought; cmd asks on.
+// take takes what load brought; cmd asks on. A filter that is refused is undone,
+// and why is said.
 func (l list[T]) take(m pageMsg[T]) (list[T], tea.Cmd) {
+	if m.gen == l.gen && !l.loaded && l.filter.text != "" && refusesFilter(m.err) {
+		l.filter = l.filter.undone()
+		l, _ = l.start()
+		return l, tell("", m.err)
+	}
 	var again bool
 	l.pages, again = l.pages.take(m)
 	rows := make([]tableRow, len(l.rows))
@@ -36,6 +44,11 @@ func (l list[T]) take(m pageMsg[T]) (list[T], tea.Cmd) {
 		return l, reload
 	}
 	return l, nil
+}
+
+// refusesFilter reports whether a list can't be filtered as was asked.
+func refusesFilter(err error) bool {
+	return errors.Is(err, admin.ErrBadRequest) || errors.Is(err, admin.ErrNotFound)
 }
 
 // start asks another question.
@@ -118,6 +131,16 @@ func (l list[T]) mark() (list[T], bool) {
 	return l, true
 }
 
+// markLeft marks the rows that an action left for another one.
+func (l list[T]) markLeft(left func(T) bool) list[T] {
+	for _, r := range l.rows {
+		if left(r) {
+			l.marks = append(slices.Clip(l.marks), r)
+		}
+	}
+	return l
+}
+
 func (l list[T]) marked(id string) int {
 	return slices.IndexFunc(l.marks, func(r T) bool { return l.id(r) == id })
 }
@@ -164,7 +187,7 @@ func (l list[T]) view(w, h int, says, none string, row func(T) tableRow) string 
 	if h < 2 {
 		return block([]string{head}, w, h)
 	}
-	return head + "\n" + t.view(w, h-1, l.empty(none))
+	return head + "\n" + t.view(w, h-1, l.empty(l.filter.nothing(none)))
 }
 
 func (l list[T]) markedText() string {

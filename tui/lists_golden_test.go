@@ -15,7 +15,7 @@ import (
 
 // aDrill is the receipt of a drill in which one check failed.
 func aDrill(passed bool) drill.Receipt {
-	r := drill.Receipt{V: 1, Type: "relay-drill", At: clock.Add(-time.Minute), File: "/data/backups/relay-000070.db", Source: drill.FromBackup, Passed: passed,
+	r := drill.Receipt{V: 1, Type: "relay-drill", At: clock.Add(-time.Minute), File: "/data/backups/" + backupNamed(70), Source: drill.FromBackup, Passed: passed,
 		TakenAt: clock.Add(-12 * time.Hour), RPO: 43140, RTO: 1.42, Took: 8.3, Items: 12345}
 	for _, c := range []string{"backup: file", "backup: receipt", "backup: sha256", "restore", "new epoch", "serve", "integrity", "same items", "same v2 sealing keys", "push again", "pull again", "ack"} {
 		r.Checks = append(r.Checks, backup.Check{Name: c, OK: passed || c != "same items", Text: "what " + c + " found"})

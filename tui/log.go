@@ -16,10 +16,11 @@ import (
 )
 
 // logPage is how many lines of the log are asked for at once, logMost how many
-// are held.
+// are held, and logBytes how much their receipts may come to.
 const (
-	logPage = 200
-	logMost = 10_000
+	logPage  = 200
+	logMost  = 10_000
+	logBytes = 32 << 20
 )
 
 // logList lists the relay log, newest first; a line opens to its receipt. The
@@ -33,6 +34,7 @@ type logList struct {
 	shown   []int // places in entries that the filter lets through
 	loaded  bool
 	end     bool // there are no older ones
+	full    bool // no older ones are held
 	older   bool // older ones are to be loaded next
 	table   table
 	filter  filter
@@ -42,10 +44,16 @@ type logList struct {
 
 // logMsg is part of the log: the newest lines, or those before an id.
 type logMsg struct {
-	op      string
-	before  int64
+	op     string
+	before int64
+	logPart
+	err error
+}
+
+type logPart struct {
 	entries []admin.LogEntry
-	err     error
+	more    bool // there are older ones
+	same    bool // the newest line is the one that was
 }
 
 func (m logMsg) failed() error { return m.err }
@@ -54,19 +62,34 @@ func newLog(d desk) screen {
 	return logList{pane: pane{desk: d}, table: table{look: d.look, flex: 20, columns: []column{
 		{title: "ID", width: 8, right: true, drop: 2},
 		{title: "AT", width: 20},
-		{title: "KIND", width: 16},
-		{title: "BY", width: 14, drop: 1},
+		{title: "KIND", width: 12},
+		{title: "BY", width: 12, drop: 1},
 		{title: "RECEIPT"},
 	}}}
 }
 
+// load asks for the newest line alone, and for more only when it is a new one:
+// lines do not change, and receipts are long.
 func (m logList) load() tea.Cmd {
-	f := admin.LogFilter{Op: m.op, Limit: logPage}
-	if m.older && len(m.entries) > 0 {
-		f.Before = m.entries[len(m.entries)-1].ID
+	f, newest := admin.LogFilter{Op: m.op, Limit: logPage}, int64(0)
+	switch n := len(m.entries); {
+	case n == 0:
+	case m.older:
+		f.Before = m.entries[n-1].ID
+	default:
+		newest = m.entries[0].ID
 	}
-	return ask(func(ctx context.Context) ([]admin.LogEntry, error) { return m.svc.Log(ctx, f) },
-		func(list []admin.LogEntry, err error) tea.Msg { return logMsg{f.Op, f.Before, list, err} })
+	svc := m.svc
+	return ask(func(ctx context.Context) (p logPart, err error) {
+		if newest != 0 {
+			last, err := svc.Log(ctx, admin.LogFilter{Op: f.Op, Limit: 1})
+			if err != nil || len(last) > 0 && last[0].ID == newest {
+				return logPart{same: err == nil}, err
+			}
+		}
+		p.entries, p.more, err = admin.LogPage(ctx, svc, f)
+		return p, err
+	}, func(p logPart, err error) tea.Msg { return logMsg{f.Op, f.Before, p, err} })
 }
 
 func (m logList) update(msg tea.Msg) (screen, tea.Cmd) {
@@ -75,6 +98,9 @@ func (m logList) update(msg tea.Msg) (screen, tea.Cmd) {
 	case logMsg:
 		if msg.err != nil || msg.op != m.op {
 			m.older = m.older && msg.op != m.op
+			return m, nil
+		}
+		if msg.same {
 			return m, nil
 		}
 		return m.take(msg).rows(), nil
@@ -95,18 +121,18 @@ func (m logList) take(msg logMsg) logList {
 			return m // of a list that is not shown any more
 		}
 		m.entries = append(slices.Clip(m.entries), msg.entries...)
-		m.end = len(msg.entries) < logPage
+		m.end = !msg.more
 	default:
-		kept := []admin.LogEntry{}
+		kept, meets := []admin.LogEntry{}, false
 		if n := len(msg.entries); n > 0 {
 			if at := slices.IndexFunc(m.entries, func(e admin.LogEntry) bool { return e.ID == msg.entries[n-1].ID }); at >= 0 {
-				kept = m.entries[at+1:]
+				kept, meets = m.entries[at+1:], true
 			}
 		}
-		m.end = m.end && len(kept) > 0 || len(msg.entries) < logPage
+		m.end = m.end && meets || !msg.more
 		m.entries = append(slices.Clip(msg.entries), kept...)
 	}
-	m.entries = m.entries[:min(len(m.entries), logMost)]
+	m = m.bound()
 	for _, e := range m.entries {
 		if at, ok := slices.BinarySearch(m.ops, e.Op); !ok {
 			m.ops = slices.Insert(slices.Clone(m.ops), at, e.Op)
@@ -115,11 +141,25 @@ func (m logList) take(msg logMsg) logList {
 	return m
 }
 
+// bound lets go of the oldest lines where they are more than is held.
+func (m logList) bound() logList {
+	n, size := 0, 0
+	for n < min(len(m.entries), logMost) && size <= logBytes {
+		size += len(m.entries[n].Receipt)
+		n++
+	}
+	if n < len(m.entries) {
+		m.entries, m.end = m.entries[:n], false
+	}
+	m.full = n == logMost || size > logBytes
+	return m
+}
+
 // rows finds what the filter lets through. The cells are made when they are drawn.
 func (m logList) rows() logList {
 	m.shown = nil
 	var rows []tableRow
-	text := strings.ToLower(m.filter.text)
+	text := strings.ToLower(m.filter.inForce())
 	for i, e := range m.entries {
 		if text == "" || strings.Contains(strings.ToLower(e.Op), text) || strings.Contains(strings.ToLower(string(e.Receipt)), text) {
 			m.shown = append(m.shown, i)
@@ -148,7 +188,7 @@ func (m logList) key(msg tea.KeyMsg) (screen, tea.Cmd) {
 	switch {
 	case handled:
 		down := key.Matches(msg, keys.Down, keys.PageDown, keys.Bottom)
-		if down && (m.table.atEnd() || len(m.table.rows) == 0) && !m.end && len(m.entries) < logMost {
+		if down && (m.table.atEnd() || len(m.table.rows) == 0) && !m.end && !m.full {
 			m.older = true
 			return m, reload
 		}
@@ -172,7 +212,7 @@ func (m logList) nextOp() logList {
 	if m.op = ""; at < len(m.ops) {
 		m.op = m.ops[at]
 	}
-	m.entries, m.loaded, m.end, m.older = nil, false, false, false
+	m.entries, m.loaded, m.end, m.full, m.older = nil, false, false, false, false
 	return m.rows()
 }
 
@@ -213,7 +253,7 @@ func (m logList) back() (screen, bool) {
 		m.filter, _, _ = m.filter.back()
 	case m.op != "":
 		m.op = ""
-		m.entries, m.loaded, m.end, m.older = nil, false, false, false
+		m.entries, m.loaded, m.end, m.full, m.older = nil, false, false, false, false
 	default:
 		was = false
 	}
@@ -242,10 +282,12 @@ func (m logList) view(w, h int) string {
 	switch {
 	case !m.loaded:
 		none = "loading …"
-	case m.filter.text != "" && !m.end:
+	case m.filter.inForce() != "" && !m.end:
 		none = "nothing found yet: G looks further back"
-	case m.filter.text != "" || m.op != "":
-		none = "nothing found"
+	case m.op != "":
+		none = m.filter.nothing("no line is of the kind " + m.op)
+	default:
+		none = m.filter.nothing(none)
 	}
 	t := m.table
 	t.rows = slices.Clone(t.rows)
@@ -262,11 +304,11 @@ func (m logList) says() string {
 		kind = "only " + m.op + " (esc: all)"
 	}
 	s := "newest first · " + kind
+	if m.full && !m.end { // before the rest: it may be cut
+		s = "newest first · older: agentmbx relay log · " + kind
+	}
 	if n := len(m.entries); n > 0 {
 		s += fmt.Sprintf(" · %s back to %s", counted(int64(n), "line"), stamp(m.entries[n-1].At))
-	}
-	if n := len(m.entries); n >= logMost && !m.end {
-		s += " · for older ones: agentmbx relay log"
 	}
 	return s
 }
@@ -274,50 +316,6 @@ func (m logList) says() string {
 func (m logList) row(e admin.LogEntry) tableRow {
 	by, text := summary(e.Receipt)
 	return tableRow{id: strconv.FormatInt(e.ID, 10), cells: []string{strconv.FormatInt(e.ID, 10), stamp(e.At), e.Op, by, text}}
-}
-
-// summaryMost is how much of a receipt is read for one line of a list.
-const summaryMost = 4 << 10
-
-// summary is a receipt in one line: who did it, and what it says at its top.
-func summary(raw json.RawMessage) (by, text string) {
-	if len(raw) > summaryMost {
-		return "", string(raw[:summaryMost])
-	}
-	var parts []string
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.UseNumber()
-	if t, err := d.Token(); err != nil || t != json.Delim('{') {
-		return "", string(raw)
-	}
-	for d.More() {
-		name, err := d.Token()
-		if err != nil {
-			return by, string(raw)
-		}
-		var v json.RawMessage
-		if err := d.Decode(&v); err != nil {
-			return by, string(raw)
-		}
-		var s string
-		isText := json.Unmarshal(v, &s) == nil
-		switch {
-		case name == "v" || name == "type":
-		case name == "actor" && isText:
-			by = s
-		case name == "reason" && isText:
-			parts = slices.Insert(parts, 0, s)
-		case isText:
-			parts = append(parts, fmt.Sprintf("%s=%s", name, s))
-		case len(v) > 0 && v[0] == '[':
-			var list []json.RawMessage
-			_ = json.Unmarshal(v, &list) // it was decoded just now
-			parts = append(parts, fmt.Sprintf("%s: %d", name, len(list)))
-		case len(v) > 0 && v[0] != '{':
-			parts = append(parts, fmt.Sprintf("%s=%s", name, v))
-		}
-	}
-	return by, strings.Join(parts, " · ")
 }
 
 // prettyJSON is a document in lines, its numbers and order as they came.

@@ -61,7 +61,7 @@ func (m overview) view(w, h int) string {
 	if !m.loaded {
 		return block([]string{"", "  loading …"}, w, h)
 	}
-	lines := m.alarms(w, max(1, min(len(m.v.Problems), h-16)))
+	lines := m.alarms(w, max(2, h-14))
 	for _, f := range m.facts(w) {
 		lines = append(lines, m.look.faint(fit(f.label, overviewLabel))+f.text)
 	}
@@ -78,17 +78,25 @@ func (m overview) view(w, h int) string {
 
 const overviewLabel = 10
 
-// alarms are the first n of what is wrong.
+// alarmLines is how many lines one alarm takes at most.
+const alarmLines = 4
+
+// alarms are what is wrong, whole as far as n lines hold them: they tell commands
+// to run.
 func (m overview) alarms(w, n int) (lines []string) {
 	if len(m.v.Problems) == 0 {
 		return []string{m.look.good(cut("✓ no alarms", w))}
 	}
 	for i, p := range m.v.Problems {
-		if left := len(m.v.Problems) - i; i == n-1 && left > 1 {
-			p = fmt.Sprintf("%s; and %d more: agentmbx relay status", p, left-1)
+		left, room := len(m.v.Problems)-i, n-len(lines)
+		if left > 1 {
+			room-- // a line for the rest
 		}
-		if i < n {
-			lines = append(lines, m.look.alarm(cut("! "+p, w)))
+		if room < 1 {
+			return append(lines, m.look.alarm(cut(fmt.Sprintf("! %d more: agentmbx relay status", left), w)))
+		}
+		for j, r := range wrap(p, w-2, min(alarmLines, room)) {
+			lines = append(lines, m.look.alarm(cut([]string{"! ", "  "}[min(j, 1)]+r, w)))
 		}
 	}
 	return lines

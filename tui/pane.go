@@ -15,6 +15,7 @@ type pane struct {
 	desk
 	now    time.Time
 	w, h   int
+	gone   bool // the relay is
 	dialog *dialog
 }
 
@@ -25,6 +26,12 @@ func (p pane) hear(msg tea.Msg) pane {
 		p.now = time.Time(msg)
 	case tea.WindowSizeMsg:
 		p.w, p.h = msg.Width, msg.Height
+	case goneMsg:
+		if p.gone = bool(msg); p.dialog != nil {
+			d := *p.dialog
+			d.note = ""
+			p.dialog = &d
+		}
 	}
 	return p
 }
@@ -44,7 +51,9 @@ func (p pane) ask(d dialog) (pane, tea.Cmd) {
 
 // answer gives a key to the dialog; done is true when it is over with a yes.
 func (p pane) answer(msg tea.KeyMsg) (next pane, cmd tea.Cmd, done bool) {
-	d, cmd, closed := p.dialog.update(msg)
+	asked := *p.dialog
+	asked.gone = p.gone
+	d, cmd, closed := asked.update(msg)
 	if p.dialog = &d; closed {
 		p.dialog = nil
 	}
@@ -61,7 +70,7 @@ func (p pane) draw(base string, w, h int) string {
 
 // tell says something in the status line.
 func tell(text string, err error) tea.Cmd {
-	return func() tea.Msg { return doneMsg{text, err} }
+	return func() tea.Msg { return doneMsg{text: text, err: err} }
 }
 
 // act does something that changes the store, and says how it went.
@@ -73,7 +82,7 @@ func act(do func(ctx context.Context) (string, error)) tea.Cmd {
 		if errors.Is(err, context.DeadlineExceeded) {
 			err = errors.New("no answer in time: it may have been done; look before you try again")
 		}
-		return doneMsg{text, err}
+		return doneMsg{text: text, err: err}
 	}
 }
 

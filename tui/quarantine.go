@@ -3,6 +3,7 @@ package tui
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/charmbracelet/bubbles/key"
 	tea "github.com/charmbracelet/bubbletea"
@@ -80,7 +81,10 @@ func (m quarantine) update(msg tea.Msg) (screen, tea.Cmd) {
 	switch msg := msg.(type) {
 	case pageMsg[admin.Quarantined]:
 		m.list, cmd = m.list.take(msg)
+		m.words = m.words.follow(m.list.filter, m.now, quarantineWords...)
 		return m, cmd
+	case doneMsg:
+		m.list = m.list.markLeft(func(q admin.Quarantined) bool { return q.Item != nil && slices.Contains(msg.left, q.Item.ItemRef) })
 	case tea.KeyMsg:
 		if m.open == nil {
 			return m.key(msg)
@@ -167,11 +171,18 @@ func (m quarantine) deed(msg tea.KeyMsg) (screen, tea.Cmd) {
 		return m, nil
 	}
 	if n := len(m.list.chosen()) - max(len(held), len(refused)); n > 0 && len(held) > 0 && len(refused) > 0 {
-		d.lines = append(d.lines, counted(int64(n), "marked refusal")+" stay: dismiss them with d.")
+		d.lines = append(d.lines, refusalsStay(n))
 	}
 	var cmd tea.Cmd
 	m.pane, cmd = m.ask(d)
 	return m, cmd
+}
+
+func refusalsStay(n int) string {
+	if n == 1 {
+		return "1 marked refusal stays: dismiss it with d."
+	}
+	return counted(int64(n), "marked refusal") + " stay: dismiss them with d."
 }
 
 func (d desk) dismissDialog(list []relay.Refusal) dialog {
@@ -213,10 +224,13 @@ func (m quarantine) mark() (screen, tea.Cmd) {
 	return m, nil
 }
 
+// quarantineWords are the words of the filter.
+var quarantineWords = []string{"state", "from", "to"}
+
 func (m quarantine) filtered(cmd tea.Cmd) (screen, tea.Cmd) {
-	w, err := readWords(m.list.filter.text, m.now, "state", "from", "to")
+	w, err := readWords(m.list.filter.text, m.now, quarantineWords...)
 	if err != nil {
-		m.list.filter.text = m.words.text
+		m.list.filter = m.list.filter.undone()
 		return m, tea.Batch(cmd, tell("", err))
 	}
 	m.words = w
@@ -275,10 +289,11 @@ func (m quarantine) view(w, h int) string {
 	}
 	says := map[string]string{"": "held items, last held first, then refused pushes", admin.QuarantineHeld: "held items, last held first",
 		admin.QuarantineRefused: "refused pushes, the newest first"}[m.state]
+	none := map[string]string{"": "nothing needs anybody", admin.QuarantineHeld: "nothing is held", admin.QuarantineRefused: "no refused pushes"}[m.state]
 	if m.list.filter.open {
 		says = "words: held refused from:HOST to:HOST"
 	}
-	return m.draw(m.list.view(w, h, says, "nothing needs anybody", m.row), w, h)
+	return m.draw(m.list.view(w, h, says, none, m.row), w, h)
 }
 
 func (m quarantine) row(q admin.Quarantined) tableRow {

@@ -22,10 +22,11 @@ func newQueues(d desk) screen {
 	return queues{pane: pane{desk: d}, sort: store.ByDepth, list: newList(d.look, queueID,
 		column{title: "TARGET"},
 		column{title: "FINGERPRINT", width: 19},
+		column{title: "HOST", width: 7},
 		column{title: "ACCOUNT", width: 16, drop: 2},
-		column{title: "ITEMS", width: 9, right: true},
+		column{title: "ITEMS", width: 7, right: true},
 		column{title: "HELD", width: 6, right: true},
-		column{title: "SIZE", width: 10, right: true},
+		column{title: "SIZE", width: 9, right: true},
 		column{title: "OLDEST", width: 7, right: true},
 		column{title: "HEAD", width: 17, right: true, drop: 4},
 		column{title: "ACKED", width: 17, right: true, drop: 3},
@@ -127,25 +128,28 @@ func (m queues) view(w, h int) string {
 	if m.open != nil {
 		return m.open.view(w, h)
 	}
-	return m.list.view(w, h, queueOrders[m.sort], "no queue holds anything", m.row)
+	none := "no queue holds anything"
+	if m.sort == store.ByBytes {
+		none = "no queue holds 1 MiB"
+	}
+	return m.list.view(w, h, queueOrders[m.sort], none, m.row)
 }
 
 var queueOrders = map[store.QueueOrder]string{
 	store.ByDepth:  "queues with the most items first",
-	store.ByBytes:  "queues with the most bytes first",
+	store.ByBytes:  "queues of 1 MiB and more, the largest first",
 	store.ByOldest: "queues whose mail waits longest first",
 }
 
 func (m queues) row(q admin.Queue) tableRow {
-	name := hostName(q.Target)
+	name, state, held := hostName(q.Target), "", ""
 	if !q.Live {
-		name = "(gone) " + name
+		state = "REVOKED"
 	}
-	held := ""
 	if q.HeldItems > 0 {
 		held = count(q.HeldItems)
 	}
-	return tableRow{alarm: !q.Live, cells: []string{name, q.Target.Fingerprint, q.Account, count(q.Items), held, size(q.Bytes),
+	return tableRow{alarm: !q.Live, cells: []string{name, q.Target.Fingerprint, state, q.Account, count(q.Items), held, size(q.Bytes),
 		age(m.now, q.Oldest), count(q.Head), count(q.Acked)}}
 }
 

@@ -11,13 +11,18 @@ import (
 // change.
 type refusal struct {
 	pane
-	of relay.Refusal
+	of        relay.Refusal
+	asked     bool // to be dismissed
+	dismissed bool
 }
 
 func (m refusal) load() tea.Cmd { return nil }
 
 func (m refusal) update(msg tea.Msg) (screen, tea.Cmd) {
 	m.pane = m.hear(msg)
+	if done, is := msg.(doneMsg); is && m.asked {
+		m.asked, m.dismissed = false, done.err == nil
+	}
 	k, is := msg.(tea.KeyMsg)
 	if !is {
 		return m, nil
@@ -25,10 +30,10 @@ func (m refusal) update(msg tea.Msg) (screen, tea.Cmd) {
 	var cmd tea.Cmd
 	switch {
 	case m.dialog != nil:
-		m.pane, cmd, _ = m.answer(k)
+		m.pane, cmd, m.asked = m.answer(k)
 	case key.Matches(k, keys.Copy):
 		cmd = copyText(m.of.ItemID)
-	case key.Matches(k, keys.Dismiss):
+	case key.Matches(k, keys.Dismiss) && !m.dismissed:
 		m.pane, cmd = m.ask(m.dismissDialog([]relay.Refusal{m.of}))
 	}
 	return m, cmd
@@ -47,21 +52,28 @@ func (m refusal) bindings() []key.Binding {
 	if m.dialog != nil {
 		return m.dialog.bindings()
 	}
+	if m.dismissed {
+		return []key.Binding{keys.Copy, keys.Back}
+	}
 	return []key.Binding{m.off(keys.Dismiss), keys.Copy, keys.Back}
 }
 
 func (m refusal) view(w, h int) string {
 	r := m.of
-	lines := facts(m.look, []fact{
+	var list []fact
+	if m.dismissed {
+		list = append(list, fact{label: "state", text: "dismissed: it is not in the list any more"})
+	}
+	lines := facts(m.look, append(list, []fact{
 		{label: "refused", text: when(m.now, r.At)},
 		{label: "because", text: r.Reason},
-		{label: "times", text: count(r.Count) + ", since the first one that this is a sample of"},
+		{label: "times", text: count(r.Count) + " by this sender for this reason; the last one is shown"},
 		{label: "item", text: r.ItemID},
 		{label: "from", text: orNone(r.Name)},
 		{label: "fingerprint", text: r.Sender.Fingerprint()},
 		{label: "key", text: r.Sender.String()},
 		{},
 		{label: "what now", text: "the push was refused and its sender was told; nothing of it is stored. To refuse the host, find it in Enrolments (3)."},
-	}, w)
+	}...), w)
 	return m.draw(block(lines, w, h), w, h)
 }

@@ -4,11 +4,9 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
-	"io"
 	"os"
 	"os/signal"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -46,6 +44,9 @@ const (
 	// patience is how long the end may take: a terminal that takes no more bytes
 	// must not keep the process.
 	patience = time.Second
+	// A line that a terminal takes for longer than it was counted must not go on in
+	// the next one, and scroll the screen away.
+	noWrap, wrapAgain = "\x1b[?7l", "\x1b[?7h"
 )
 
 // Run shows the screens until the operator leaves or ctx ends, and answers nil
@@ -66,15 +67,19 @@ func Run(ctx context.Context, o Options) error {
 		}
 	}()
 
-	out := watchedOut(o.Out, lost)
+	w := &line{lost: lost, leave: func() { end(nil) }}
+	in, out := w.input(o.In), w.output(o.Out)
+	w.in = in
 	o.copy = func(s string) {
 		_, _ = out.Write([]byte("\x1b]52;c;" + base64.StdEncoding.EncodeToString([]byte(s)) + "\a")) // a loss is seen by whoever watches
 	}
-	p := tea.NewProgram(newApp(o), tea.WithContext(ctx), tea.WithInput(watchedIn(o.In, lost)), tea.WithOutput(out),
+	p := tea.NewProgram(newApp(o), tea.WithContext(ctx), tea.WithInput(in), tea.WithOutput(out),
 		tea.WithAltScreen(), tea.WithoutSignalHandler(), tea.WithFPS(fps))
 	done := make(chan error, 1)
 	go func() {
+		_, _ = out.Write([]byte(noWrap)) // a loss is seen by whoever watches
 		_, err := p.Run()
+		_, _ = out.Write([]byte(wrapAgain))
 		done <- err
 	}()
 	var err error
@@ -93,76 +98,4 @@ func Run(ctx context.Context, o Options) error {
 		return nil
 	}
 	return err
-}
-
-// watchedIn is what keys come from. A terminal stays one for bubbletea.
-func watchedIn(r io.Reader, lost func()) io.Reader {
-	if f, ok := r.(*os.File); ok {
-		return &terminal{File: f, lost: lost}
-	}
-	return &watchedReader{r, lost}
-}
-
-func watchedOut(w io.Writer, lost func()) io.Writer {
-	if f, ok := w.(*os.File); ok {
-		return &terminal{File: f, lost: lost}
-	}
-	return &watchedWriter{w: w, lost: lost}
-}
-
-// terminal is a terminal that says so when it is gone. Each write is a whole one,
-// also beside others.
-type terminal struct {
-	*os.File
-	lost func()
-	mu   sync.Mutex
-}
-
-func (t *terminal) Read(p []byte) (int, error) {
-	n, err := t.File.Read(p)
-	if err != nil {
-		t.lost()
-	}
-	return n, err
-}
-
-func (t *terminal) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	n, err := t.File.Write(p)
-	if err != nil {
-		t.lost()
-	}
-	return n, err
-}
-
-func (t *terminal) WriteString(s string) (int, error) { return t.Write([]byte(s)) }
-
-type watchedReader struct {
-	r    io.Reader
-	lost func()
-}
-
-func (w *watchedReader) Read(p []byte) (int, error) {
-	n, err := w.r.Read(p)
-	if err != nil {
-		w.lost()
-	}
-	return n, err
-}
-
-type watchedWriter struct {
-	w    io.Writer
-	lost func()
-	mu   sync.Mutex
-}
-
-func (w *watchedWriter) Write(p []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	n, err := w.w.Write(p)
-	if err != nil {
-		w.lost()
-	}
-	return n, err
 }

@@ -85,6 +85,55 @@ func TestRunEnds(t *testing.T) {
 	}
 }
 
+// Lines do not go on in the next one while the screens are shown, and do after it.
+func TestRunTurnsWrapOff(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	r, w := io.Pipe()
+	defer w.Close()
+	go func() { _, _ = w.Write([]byte("\x03")) }()
+	if err := Run(t.Context(), Options{Service: bare(), Actor: "cli:test", In: r, Out: &out}); err != nil {
+		t.Fatal(err)
+	}
+	if got := out.String(); !strings.HasPrefix(got, "\x1b[?7l") || !strings.HasSuffix(got, "\x1b[?7h") {
+		t.Errorf("got %q; want autowrap off at first and on at last", got)
+	}
+}
+
+// A terminal that is there and takes no bytes keeps nobody: ctrl+c ends the
+// screens, whatever was typed before it.
+func TestRunOnATerminalThatTakesNothing(t *testing.T) {
+	t.Parallel()
+	for _, typed := range []string{"\x03", "jjjjjjjjjj"} {
+		r, w := io.Pipe()
+		defer w.Close()
+		go func() {
+			_, _ = w.Write([]byte(typed))
+			for range 20 {
+				_, _ = w.Write([]byte("j"))
+			}
+			_, _ = w.Write([]byte("\x03"))
+		}()
+		stuck := &stuckWriter{until: make(chan struct{})}
+		defer close(stuck.until)
+		began := time.Now()
+		if err := Run(t.Context(), Options{Service: bare(), Actor: "cli:test", In: r, Out: stuck}); err != nil {
+			t.Errorf("%q: got %v; want nil", typed, err)
+		}
+		if took := time.Since(began); took > 2*stuckAfter+patience+time.Second {
+			t.Errorf("%q: it took %s", typed, took)
+		}
+	}
+}
+
+// stuckWriter takes no bytes.
+type stuckWriter struct{ until chan struct{} }
+
+func (w *stuckWriter) Write([]byte) (int, error) {
+	<-w.until
+	return 0, io.ErrClosedPipe
+}
+
 type brokenWriter struct{}
 
 func (brokenWriter) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }

@@ -8,6 +8,7 @@ import (
 	tea "github.com/charmbracelet/bubbletea"
 
 	"github.com/agentmbx/agentmbx/admin"
+	"github.com/agentmbx/agentmbx/relay"
 )
 
 // screen is one of the seven. Values, not pointers: update answers the screen
@@ -78,11 +79,16 @@ type failMsg struct{ err error }
 
 func (m failMsg) failed() error { return m.err }
 
+// goneMsg tells every screen that the relay is gone, or that it is back.
+type goneMsg bool
+
 // doneMsg says how an action went; the root shows it in the status line until
-// the next key, and has the screen load anew. The screen gets it, too.
+// the next key, an error until the next action, and has the screen load anew. The
+// screen gets it, too.
 type doneMsg struct {
 	text string
 	err  error
+	left []relay.ItemRef // items that the action left for another one
 }
 
 // reloadMsg has the root load the screen anew: at once, or as soon as the load in

@@ -16,8 +16,8 @@ func holds(t *testing.T, what, view string, w, h int) {
 		t.Fatalf("%s at %d×%d: got %d lines", what, w, h, len(lines))
 	}
 	for _, l := range lines {
-		if width(l) > w {
-			t.Fatalf("%s at %d×%d: got %d cells in %q", what, w, h, width(l), l)
+		if n := max(width(l), wcwidth(l)); n > w {
+			t.Fatalf("%s at %d×%d: got %d cells in %q", what, w, h, n, l)
 		}
 		if bare := undrawn(l); strings.ContainsFunc(bare, func(r rune) bool { return r < ' ' || 0x7f <= r && r <= 0x9f }) {
 			t.Fatalf("%s at %d×%d: got codes in %q", what, w, h, l)

@@ -14,6 +14,7 @@ type column struct {
 	title string
 	width int  // in cells; 0 takes what is left, of one column only
 	right bool // aligned to the right
+	tail  bool // cut at its beginning: its end tells it from others
 	drop  int  // columns with the highest drop go first where the width does not do; 0 never goes
 }
 
@@ -185,9 +186,12 @@ func (t table) line(columns, widths []int, cells []string) string {
 		if c < len(cells) {
 			text = cells[c]
 		}
-		if t.columns[c].right {
+		switch {
+		case t.columns[c].right:
 			b.WriteString(fitRight(text, widths[i]))
-		} else {
+		case t.columns[c].tail:
+			b.WriteString(fit(tail(text, widths[i]), widths[i]))
+		default:
 			b.WriteString(fit(text, widths[i]))
 		}
 	}

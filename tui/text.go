@@ -5,8 +5,6 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
-
-	"github.com/charmbracelet/x/ansi"
 )
 
 // clean makes text from outside safe to show on one line: escape codes, control
@@ -108,7 +106,20 @@ func cut(s string, w int) string {
 	if width(s) <= w {
 		return s
 	}
-	return ansi.Truncate(s, w, "…")
+	return upTo(s, w-1) + "…"
+}
+
+// tail cleans and cuts s at its beginning (with …) to at most w cells.
+func tail(s string, w int) string {
+	s = clean(s)
+	if width(s) <= w {
+		return s
+	}
+	for s != "" && width(s) >= w {
+		c, _ := first(s)
+		s = s[len(c):]
+	}
+	return cut("…"+s, w)
 }
 
 // cutDrawn cuts a line that was drawn, with its colours, to w cells.
@@ -116,15 +127,7 @@ func cutDrawn(s string, w int) string {
 	if width(s) <= w {
 		return s
 	}
-	return ansi.Truncate(s, max(0, w), "")
-}
-
-// width is how many cells a cleaned or drawn text takes.
-func width(s string) int {
-	if plain(s) { // nearly all that is drawn, and many times faster
-		return len(s)
-	}
-	return ansi.StringWidth(s)
+	return upTo(s, max(0, w))
 }
 
 // wrap cleans s and breaks it into lines of at most w cells, at most h of them.
@@ -135,7 +138,7 @@ func wrap(s string, w, h int) []string {
 	s = clean(s)
 	var lines []string
 	for s != "" && len(lines) < h {
-		line := ansi.Truncate(s, w, "")
+		line := upTo(s, w)
 		if line == "" { // a wide character in one column
 			return append(lines, "…")
 		}
@@ -188,7 +191,7 @@ func ascii(s string) string {
 	}
 	var b strings.Builder
 	for len(s) > 0 {
-		c, w := ansi.FirstGraphemeCluster(s, ansi.GraphemeWidth)
+		c, w := first(s)
 		s = s[len(c):]
 		r, n := utf8.DecodeRuneInString(c)
 		to, known := asciiFor[r]

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/charmbracelet/x/ansi"
 )
 
 func TestClean(t *testing.T) {
@@ -51,6 +53,9 @@ func FuzzClean(f *testing.F) {
 				t.Fatalf("clean(%q): got %q with %U", s, c, r)
 			}
 		}
+		if byCluster, byRune := ansi.StringWidth(c), wcwidth(c); width(c) < max(byCluster, byRune) {
+			t.Fatalf("width(%q): got %d; a terminal may draw %d cells, or %d", c, width(c), byCluster, byRune)
+		}
 		for name, got := range map[string]string{"fit": fit(s, w), "fitRight": fitRight(s, w)} {
 			if width(got) != w {
 				t.Fatalf("%s(%q, %d): got %q of %d cells", name, s, w, got, width(got))
@@ -68,6 +73,39 @@ func FuzzClean(f *testing.F) {
 			t.Fatalf("ascii(%q): got %q of %d cells; want %d", c, got, width(got), width(c))
 		}
 	})
+}
+
+// A text takes the most cells that a terminal may draw it in.
+func TestWidth(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name, in string
+		want     int
+	}{
+		{"Thai sara am", "ทำ", 2}, {"Lao sara am", "ນຳ", 2}, {"Devanagari with spacing marks", "हिन्दी", 5}, {"Tamil", "கோ", 2},
+		{"marks above", "e\u0301", 1}, {"wide", "全角", 4}, {"coloured", "\x1b[31mทำ\x1b[0m", 2}, {"nothing", "", 0},
+	} {
+		if got := width(tt.in); got != tt.want {
+			t.Errorf("%s: got %d cells of %q; want %d", tt.name, got, tt.in, tt.want)
+		}
+	}
+	if got, want := cutDrawn("\x1b[31mทำทำ\x1b[0m", 3), "\x1b[31mทำ\x1b[0m"; got != want {
+		t.Errorf("cut: got %q; want %q", got, want)
+	}
+}
+
+// wcwidth is how many cells a text takes on a terminal that adds up its characters.
+func wcwidth(s string) (n int) {
+	for _, r := range undrawn(s) {
+		switch {
+		case unicode.In(r, unicode.Mn, unicode.Me):
+		case ansi.StringWidth(string(r)) == 2:
+			n += 2
+		default:
+			n++
+		}
+	}
+	return n
 }
 
 func TestFit(t *testing.T) {

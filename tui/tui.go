@@ -25,6 +25,7 @@ type Options struct {
 	ReadOnly bool                 // shown, and keys that change something are off; the Service enforces it
 	Refresh  time.Duration        // how often the screen asks anew; 0 means DefaultRefresh
 	Gone     func(err error) bool // err says that there is no relay to answer; nil: none does
+	Unsent   func(err error) bool // err says that a call reached no relay: nothing was done; nil: none does
 	Colour   bool                 // the terminal's own sixteen
 	ASCII    bool                 // the terminal shows no UTF-8
 	In       io.Reader
@@ -50,6 +51,9 @@ func (o Options) whole() Options {
 	if o.Gone == nil {
 		o.Gone = func(error) bool { return false }
 	}
+	if o.Unsent == nil {
+		o.Unsent = func(error) bool { return false }
+	}
 	if o.Refresh == 0 {
 		o.Refresh = DefaultRefresh
 	}
@@ -71,6 +75,7 @@ func Once(ctx context.Context, o Options, w int) (string, error) {
 	m.w, m.h = max(w, minWidth), onceLines+frameLines
 	m, _ = m.take(tea.WindowSizeMsg{Width: m.w, Height: m.h})
 	var b strings.Builder
+	fmt.Fprintf(&b, "agentmbx relay · %s · %s\n\n", clean(o.Where), stamp(m.now))
 	for i, t := range m.tabs {
 		s, err := loadOnce(ctx, t.screen)
 		if err != nil {
@@ -79,6 +84,9 @@ func Once(ctx context.Context, o Options, w int) (string, error) {
 		fmt.Fprintf(&b, "== %d %s ==\n", i+1, t.title())
 		lines := strings.Split(exactly(s.view(m.w, onceLines), m.w, onceLines), "\n")
 		for j := range lines {
+			if rest, chosen := strings.CutPrefix(lines[j], "▸"); chosen { // nobody chooses here
+				lines[j] = " " + rest
+			}
 			lines[j] = strings.TrimRight(lines[j], " ")
 		}
 		b.WriteString(strings.TrimRight(strings.Join(lines, "\n"), "\n") + "\n\n")

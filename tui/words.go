@@ -2,7 +2,6 @@ package tui
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -38,10 +37,22 @@ func readWords(text string, now time.Time, may ...string) (w words, err error) {
 				return words{}, err
 			}
 		default:
-			return words{}, fmt.Errorf("cannot filter by %s", f)
+			return words{}, fmt.Errorf("%w: cannot filter by %s", admin.ErrBadRequest, f)
 		}
 	}
 	return w, nil
+}
+
+// follow reads the words anew where the filter is another one: it was undone.
+func (w words) follow(f filter, now time.Time, may ...string) words {
+	if f.inForce() == w.text {
+		return w
+	}
+	again, err := readWords(f.inForce(), now, may...)
+	if err != nil { // it was read before
+		return w
+	}
+	return again
 }
 
 func (w *words) set(name, value string, now time.Time) error {
@@ -90,7 +101,7 @@ func theHost(ctx context.Context, svc admin.Service, text string) (wire.PublicKe
 	case len(list) == 0:
 		return wire.PublicKey{}, fmt.Errorf("%w: no host is called %s", admin.ErrNotFound, text)
 	case len(list) > 1:
-		return wire.PublicKey{}, errors.New("more than one host is called " + text + ": filter by its fingerprint")
+		return wire.PublicKey{}, fmt.Errorf("%w: more than one host is called %s: filter by its fingerprint", admin.ErrBadRequest, text)
 	}
 	return list[0].Key, nil
 }

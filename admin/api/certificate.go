@@ -15,12 +15,20 @@ import (
 type certificate struct {
 	certFile, keyFile string
 	log               *slog.Logger
+	now               func() time.Time
 
-	mu   sync.Mutex
-	pair *tls.Certificate
-	read stamps // of the files that pair is of
-	bad  stamps // of those that last failed, so that each failure is logged once
+	mu    sync.Mutex
+	pair  *tls.Certificate
+	read  stamps    // of the files that pair is of
+	bad   stamps    // of those that were last read in vain
+	tried time.Time // when that was
+	said  string    // of what is wrong now, in the log; "" for nothing
+	reads int       // of the files, for tests
 }
+
+// retry is how often files that could not be used are read again though they look
+// as they did: what changed may be the leave to read them.
+const retry = time.Second
 
 // stamps tells two states of the files apart.
 type stamps [2]struct {
@@ -29,13 +37,13 @@ type stamps [2]struct {
 }
 
 // loadCertificate reads the files a first time.
-func loadCertificate(certFile, keyFile string, log *slog.Logger) (*certificate, error) {
-	c := &certificate{certFile: certFile, keyFile: keyFile, log: log}
-	now, err := c.stat()
+func loadCertificate(certFile, keyFile string, log *slog.Logger, now func() time.Time) (*certificate, error) {
+	c := &certificate{certFile: certFile, keyFile: keyFile, log: log, now: now}
+	files, err := c.stat()
 	if err != nil {
 		return nil, err
 	}
-	return c, c.load(now)
+	return c, c.load(files)
 }
 
 // config serves with the certificate as it is at each handshake.
@@ -50,18 +58,35 @@ func (c *certificate) config() *tls.Config {
 func (c *certificate) get() *tls.Certificate {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now, err := c.stat()
-	if err == nil && now == c.read {
+	files, err := c.stat()
+	switch now := c.now(); {
+	case err != nil, files == c.read:
+	case files == c.bad && now.Sub(c.tried) < retry && !now.Before(c.tried):
 		return c.pair
+	default:
+		if err = c.load(files); err != nil {
+			c.bad, c.tried = files, now
+		}
 	}
-	if err == nil {
-		err = c.load(now)
-	}
-	if err != nil && (now != c.bad || now == stamps{}) {
-		c.bad = now
-		c.log.Warn("the desk's certificate changed and cannot be used: the one before stays", "err", err)
-	}
+	c.say(err)
 	return c.pair
+}
+
+// say logs what is wrong with the files, once for as long as it stays so.
+func (c *certificate) say(err error) {
+	said := ""
+	if err != nil {
+		said = err.Error()
+	}
+	if said == c.said {
+		return
+	}
+	c.said = said
+	if err != nil {
+		c.log.Warn("the desk's certificate changed and cannot be used: the one before stays", "err", err)
+		return
+	}
+	c.log.Info("the files of the desk's certificate are well again and in use")
 }
 
 func (c *certificate) stat() (s stamps, err error) {
@@ -79,7 +104,8 @@ func (c *certificate) stat() (s stamps, err error) {
 }
 
 // load reads the files as stat saw them just now. Its errors quote neither.
-func (c *certificate) load(now stamps) error {
+func (c *certificate) load(files stamps) error {
+	c.reads++
 	pair, err := tls.LoadX509KeyPair(c.certFile, c.keyFile)
 	if err != nil {
 		if _, is := errors.AsType[*os.PathError](err); is {
@@ -87,6 +113,6 @@ func (c *certificate) load(now stamps) error {
 		}
 		return fmt.Errorf("%s and %s are no certificate and its key: %w", c.certFile, c.keyFile, err)
 	}
-	c.pair, c.read = &pair, now
+	c.pair, c.read = &pair, files
 	return nil
 }

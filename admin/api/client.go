@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"syscall"
 	"time"
 
@@ -19,6 +20,12 @@ import (
 
 // ErrNotRunning: no relay is there to answer. A Client may ask again later.
 var ErrNotRunning = errors.New("no relay is running on this store")
+
+// Unsent reports whether err says that a call reached no relay: nothing was done.
+func Unsent(err error) bool {
+	var away *gone
+	return errors.Is(err, ErrNotRunning) && !errors.As(err, &away)
+}
 
 // Client is the Service of a running relay. It outlives the relay: once another
 // runs, calls reach that. Safe for concurrent use.
@@ -126,6 +133,17 @@ type gone struct{ text string }
 func (g *gone) Error() string { return g.text }
 func (g *gone) Unwrap() error { return ErrNotRunning }
 
+// hungUp reports whether the other end closed the connection. What net/http says
+// of one that was closed before it was used is an error without a name.
+func hungUp(err error) bool {
+	for _, end := range []error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE} {
+		if errors.Is(err, end) {
+			return true
+		}
+	}
+	return strings.HasSuffix(err.Error(), "server closed idle connection")
+}
+
 // failed says why no answer came.
 func (c *Client) failed(caller context.Context, err error) error {
 	var wrapped *url.Error
@@ -139,8 +157,11 @@ func (c *Client) failed(caller context.Context, err error) error {
 		return err
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("the relay did not answer within %s", callAnswer)
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+	case hungUp(err) && c.token == "":
 		return &gone{"the relay went away before it answered: see what it did before you ask again"}
+	case hungUp(err):
+		// Over TCP a relay that is there hangs up, too; whether one is, the next call shows.
+		return fmt.Errorf("%s hung up before its answer was whole: see what it did before you ask again (it listens to nobody at an address for a minute after failed tries, and takes few connections at once)", c.place)
 	}
 	var cert *tls.CertificateVerificationError
 	if errors.As(err, &cert) {

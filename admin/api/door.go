@@ -2,12 +2,13 @@ package api
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"encoding/hex"
 	"errors"
 	"log/slog"
 	"net"
-	"sync"
+	"slices"
 	"time"
 
 	"github.com/agentmbx/agentmbx/admin"
@@ -27,17 +28,33 @@ type Door struct {
 	Log               *slog.Logger
 	Now               func() time.Time // nil means time.Now
 
-	times times
+	times    times
+	failures *ratelimit.Limiter // of tries to come in, by address
+}
+
+func (d *Door) now() time.Time {
+	if d.Now == nil {
+		return time.Now()
+	}
+	return d.Now()
 }
 
 // TokenHash is the SHA-256 of a token: what a relay knows of it.
 type TokenHash [32]byte
 
+// TokenPrefix begins each token of our making, so that it is not taken for its own
+// hash, which is of hexadecimal digits too, and is seen where it should not be.
+const TokenPrefix = "mbxa_"
+
+// noHashes are no token's: what comes of a variable that was not set, or of a file
+// that was empty.
+var noHashes = []TokenHash{{}, sha256.Sum256(nil), sha256.Sum256([]byte("\n"))}
+
 // ParseTokenHash reads 64 hexadecimal digits. Its error does not repeat them: a
 // token may stand where its hash should.
 func ParseTokenHash(s string) (h TokenHash, err error) {
 	b, err := hex.DecodeString(s)
-	if err != nil || len(b) != len(h) || TokenHash(b) == (TokenHash{}) {
+	if err != nil || len(b) != len(h) || slices.Contains(noHashes, TokenHash(b)) {
 		return h, errors.New("not the SHA-256 of a token: want 64 hexadecimal digits")
 	}
 	return TokenHash(b), nil
@@ -66,16 +83,12 @@ func (d *Door) prepare() (at *net.TCPAddr, c *certificate, err error) {
 		return nil, nil, err
 	}
 	if d.CertFile != "" {
-		c, err = loadCertificate(d.CertFile, d.KeyFile, d.Log)
+		c, err = loadCertificate(d.CertFile, d.KeyFile, d.Log, d.now)
 	} else if !at.IP.IsLoopback() {
 		err = errors.New("other machines reach this address, and without TLS a token could be read on the way: set MBX_ADMIN_TLS_CERT and MBX_ADMIN_TLS_KEY, or listen on 127.0.0.1")
 	}
 	return at, c, err
 }
-
-// maxConns is how many connections the door takes at once; more are closed, so
-// that nobody without a token uses up the relay's files.
-const maxConns = 128
 
 // Listen takes the address.
 func (d *Door) Listen() (net.Listener, error) {
@@ -91,7 +104,9 @@ func (d *Door) Listen() (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	var bounded net.Listener = &boundedListener{Listener: l, free: make(chan struct{}, maxConns)}
+	d.failures = ratelimit.New(maxFailures, maxAddresses)
+	shut := func(at string) bool { return d.failures.Spent(at, d.now()) }
+	var bounded net.Listener = newPlaces(l, maxConns, maxConnsEach, shut)
 	if c != nil {
 		bounded = tls.NewListener(bounded, c.config())
 	}
@@ -104,13 +119,9 @@ func (d *Door) Serve(ctx context.Context, l net.Listener) error {
 	if t == (times{}) {
 		t = usualTimes
 	}
-	now := d.Now
-	if now == nil {
-		now = time.Now
-	}
 	g := &guard{
-		token: d.Token, readOnlyToken: d.ReadOnlyToken, log: d.Log, now: now,
-		failures: ratelimit.New(maxFailures, maxAddresses), lines: ratelimit.New(maxLines, 1),
+		token: d.Token, readOnlyToken: d.ReadOnlyToken, log: d.Log, now: d.now,
+		failures: d.failures, lines: ratelimit.New(maxLines, 1),
 	}
 	for _, h := range []struct {
 		to **handler
@@ -120,36 +131,4 @@ func (d *Door) Serve(ctx context.Context, l net.Listener) error {
 		(*h.to).from = caller
 	}
 	return serve(ctx, l, g, d.Log, slog.LevelDebug, t)
-}
-
-// boundedListener closes what comes while all its places are taken.
-type boundedListener struct {
-	net.Listener
-	free chan struct{} // holds a token for each connection
-}
-
-func (l *boundedListener) Accept() (net.Conn, error) {
-	for {
-		c, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		select {
-		case l.free <- struct{}{}:
-			return &boundedConn{Conn: c, free: l.free}, nil
-		default:
-			_ = c.Close()
-		}
-	}
-}
-
-type boundedConn struct {
-	net.Conn
-	once sync.Once
-	free chan struct{}
-}
-
-func (c *boundedConn) Close() error {
-	c.once.Do(func() { <-c.free })
-	return c.Conn.Close()
 }

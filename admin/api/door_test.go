@@ -3,24 +3,14 @@ package api
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/sha256"
-	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -167,6 +157,8 @@ func TestGuard(t *testing.T) {
 		{"in the query only", "/v1/status?access_token=" + fullToken, http.Header{}, 400},
 		{"in the query, escaped", "/v1/status?a=b&%74oken=" + fullToken, http.Header{}, 400},
 		{"in the query, in capitals", "/v1/status?TOKEN=" + fullToken, http.Header{}, 400},
+		{"one of ours in the path", "/v1/status/mbxa_" + strings.Repeat("0a", 32), bearer(fullToken), 400},
+		{"one of ours under any name", "/v1/status?x=mbxa_" + strings.Repeat("0a", 32), bearer(fullToken), 400},
 		{"before the host", "/v1/status", http.Header{"Authorization": {"Basic OnRva2Vu"}}, 400},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -267,136 +259,11 @@ func TestParseTokenHash(t *testing.T) {
 	if h, err := ParseTokenHash(fmt.Sprintf("%x", hashOf("x"))); err != nil || h != hashOf("x") {
 		t.Errorf("got %x, %v; want the hash", h, err)
 	}
-	for _, bad := range []string{"", "abc", fullToken, strings.Repeat("g", 64), strings.Repeat("0", 64), strings.Repeat("a", 66)} {
+	for _, bad := range []string{"", "abc", fullToken, strings.Repeat("g", 64), strings.Repeat("0", 64), strings.Repeat("a", 66),
+		"mbxa_" + strings.Repeat("a", 64), "mbxa_" + strings.Repeat("a", 59), fmt.Sprintf("%x", hashOf("")), strings.ToUpper(fmt.Sprintf("%x", hashOf(""))), fmt.Sprintf("%x", hashOf("\n"))} {
 		if _, err := ParseTokenHash(bad); err == nil || bad != "" && strings.Contains(err.Error(), bad) {
 			t.Errorf("%q: got %v; want an error that does not repeat it", bad, err)
 		}
-	}
-}
-
-// certFiles is a certificate for 127.0.0.1 and its key.
-type certFiles struct{ cert, key string }
-
-func newCertFiles(t *testing.T) certFiles {
-	dir := t.TempDir()
-	f := certFiles{filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")}
-	f.renew(t, 1)
-	return f
-}
-
-func (f certFiles) renew(t *testing.T, serial int64) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: "desk"}, IsCA: true, BasicConstraintsValid: true,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
-	cert, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.write(t, f.cert, "CERTIFICATE", cert, serial)
-	f.write(t, f.key, "PRIVATE KEY", private, serial)
-}
-
-func (f certFiles) write(t *testing.T, name, kind string, der []byte, serial int64) {
-	t.Helper()
-	if err := os.WriteFile(name, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	at := time.Unix(1e9+serial, 0) // as if they had been written at different times
-	if err := os.Chtimes(name, at, at); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func (f certFiles) pool(t *testing.T) *x509.CertPool {
-	t.Helper()
-	b, err := os.ReadFile(f.cert)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(b)
-	return pool
-}
-
-// trust makes a client trust the certificate of the test.
-func (c *Client) trust(pool *x509.CertPool) *Client {
-	c.http.Transport.(*http.Transport).TLSClientConfig = &tls.Config{RootCAs: pool}
-	return c
-}
-
-func TestDoorWithTLS(t *testing.T) {
-	t.Parallel()
-	files := newCertFiles(t)
-	_, address := open(t, func(d *Door) { d.CertFile, d.KeyFile = files.cert, files.key })
-	if _, err := remote(t, "https://"+address, fullToken).trust(files.pool(t)).Status(t.Context()); err != nil {
-		t.Errorf("with trust: got %v; want nil", err)
-	}
-	_, err := remote(t, "https://"+address, fullToken).Status(t.Context())
-	if err == nil || !strings.Contains(err.Error(), "not trusted") || errors.Is(err, ErrNotRunning) {
-		t.Errorf("without trust: got %v; want an error about the certificate", err)
-	}
-	if _, err := remote(t, "http://"+address, fullToken).Status(t.Context()); err == nil || errors.Is(err, ErrNotRunning) {
-		t.Errorf("without TLS: got %v; want an error", err)
-	}
-	_, err = tls.Dial("tcp", address, &tls.Config{RootCAs: files.pool(t), MaxVersion: tls.VersionTLS11, MinVersion: tls.VersionTLS10})
-	if err == nil {
-		t.Error("with TLS 1.1: got a connection; want none")
-	}
-}
-
-// A renewed certificate is served without a restart, and one that is not whole
-// yet is not.
-func TestCertificateIsRenewed(t *testing.T) {
-	t.Parallel()
-	files := newCertFiles(t)
-	_, address := open(t, func(d *Door) { d.CertFile, d.KeyFile = files.cert, files.key })
-	serial := func() int64 {
-		c, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		return c.ConnectionState().PeerCertificates[0].SerialNumber.Int64()
-	}
-	if got := serial(); got != 1 {
-		t.Errorf("got certificate %d; want 1", got)
-	}
-	old, err := os.ReadFile(files.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	files.renew(t, 2)
-	renewed, err := os.ReadFile(files.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, half := range [][]byte{old, []byte("half"), nil} {
-		if err := os.WriteFile(files.key, half, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if got := serial(); got != 1 {
-			t.Errorf("half renewed: got certificate %d; want 1 still", got)
-		}
-	}
-	if err := os.Remove(files.key); err != nil {
-		t.Fatal(err)
-	}
-	if got := serial(); got != 1 {
-		t.Errorf("without a key: got certificate %d; want 1 still", got)
-	}
-	if err := os.WriteFile(files.key, renewed, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if got := serial(); got != 2 {
-		t.Errorf("renewed: got certificate %d; want 2", got)
 	}
 }
 
@@ -432,46 +299,3 @@ func TestGarbageAtTheDoor(t *testing.T) {
 		t.Errorf("Status: got %v; want nil", err)
 	}
 }
-
-// Connections beyond what the door takes are closed, and places come back.
-func TestDoorBoundsConnections(t *testing.T) {
-	t.Parallel()
-	l := &boundedListener{Listener: &queue{conns: make(chan net.Conn, 3)}, free: make(chan struct{}, 1)}
-	ours, theirs := net.Pipe()
-	l.Listener.(*queue).conns <- ours
-	first, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	tooMany, other := net.Pipe()
-	l.Listener.(*queue).conns <- tooMany
-	close(l.Listener.(*queue).conns)
-	if c, err := l.Accept(); err == nil {
-		t.Errorf("got %v; want the second connection closed", c)
-	}
-	if _, err := other.Read(make([]byte, 1)); err != io.EOF {
-		t.Errorf("the second connection: got %v; want EOF", err)
-	}
-	for range 2 {
-		if err := first.Close(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if len(l.free) != 0 {
-		t.Errorf("got %d places taken; want none", len(l.free))
-	}
-	theirs.Close()
-}
-
-// queue is a listener of connections that the test makes.
-type queue struct{ conns chan net.Conn }
-
-func (q *queue) Accept() (net.Conn, error) {
-	if c, ok := <-q.conns; ok {
-		return c, nil
-	}
-	return nil, net.ErrClosed
-}
-
-func (q *queue) Close() error   { return nil }
-func (q *queue) Addr() net.Addr { return &net.TCPAddr{} }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"regexp"
 	"strings"
 	"time"
 
@@ -33,10 +34,14 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	at := addressKey(r.RemoteAddr)
 	limited, inURL := g.failures.Spent(at, g.now()), exposed(r)
 	if h := g.open(r.Header["Authorization"]); h != nil && !limited && !inURL {
+		proven(r)
 		h.ServeHTTP(w, r)
 		return
 	}
-	w.Header().Set("Connection", "close") // nobody without a token keeps a place
+	// Nobody without a token keeps a place, whatever is to come yet of the body.
+	w.Header().Set("Connection", "close")
+	end, conn := time.Now().Add(g.full.times.refused), http.NewResponseController(w)
+	_, _ = conn.SetReadDeadline(end), conn.SetWriteDeadline(end) // only tests have a w without
 	switch {
 	case limited:
 		w.Header().Set("Retry-After", "60")
@@ -82,10 +87,14 @@ func (g *guard) failed(at, what string) {
 	}
 }
 
+// ourToken is a token of our making, or much of one.
+var ourToken = regexp.MustCompile(TokenPrefix + "[0-9a-f]{16}")
+
 // exposed reports whether a token came in the URL: as a parameter, or as the user
-// in front of the host, which clients send as Basic authorization.
+// in front of the host, which clients send as Basic authorization; one of ours
+// anywhere.
 func exposed(r *http.Request) bool {
-	if r.URL.User != nil || strings.Contains(r.Host, "@") {
+	if r.URL.User != nil || strings.Contains(r.Host, "@") || ourToken.MatchString(r.RequestURI) {
 		return true
 	}
 	for _, line := range r.Header["Authorization"] {

@@ -65,11 +65,11 @@ func TestRemoteIsNoDesk(t *testing.T) {
 		}, "no desk of a relay: it says 307"},
 		{"is a web site", func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write([]byte("<html>")) }, "no desk of a relay"},
 		{"fails", func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusBadGateway) }, "502 Bad Gateway"},
-		{"hangs up", func(w http.ResponseWriter, r *http.Request) { panic(http.ErrAbortHandler) }, "went away"},
+		{"hangs up", func(w http.ResponseWriter, r *http.Request) { panic(http.ErrAbortHandler) }, "hung up"},
 		{"hangs up in the middle", func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Length", "1000")
 			_, _ = w.Write([]byte("{"))
-		}, "went away"},
+		}, "hung up"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := httptest.NewServer(http.HandlerFunc(tt.answer))
@@ -78,13 +78,45 @@ func TestRemoteIsNoDesk(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), fullToken) {
 				t.Errorf("got %v; want %q", err, tt.want)
 			}
-			if gone := tt.want == "went away"; errors.Is(err, ErrNotRunning) != gone {
-				t.Errorf("got %v, gone %v; want gone %v", err, !gone, gone)
+			if errors.Is(err, ErrNotRunning) {
+				t.Errorf("got %v; want no word of a relay that is gone: something answers there", err)
 			}
 		})
 	}
 	if shown != 0 {
 		t.Errorf("got %d calls elsewhere; want none", shown)
+	}
+}
+
+// A desk that closes a connection before it says a word is there all the same.
+func TestRemoteHangsUpAtOnce(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			c.Close()
+		}
+	}()
+	for _, scheme := range []string{"http", "https"} {
+		for range 30 { // it may be closed before the request, in the middle of it, or after it
+			c := remote(t, scheme+"://"+l.Addr().String(), fullToken)
+			for _, ask := range []func() error{
+				func() error { _, err := c.Status(t.Context()); return err },
+				func() error { _, err := c.RotateEpoch(t.Context(), admin.Action{Actor: "me"}); return err },
+			} {
+				if err := ask(); err == nil || errors.Is(err, ErrNotRunning) || !strings.Contains(err.Error(), "hung up before") {
+					t.Fatalf("%s: got %v; want that it hung up", scheme, err)
+				}
+			}
+		}
 	}
 }
 

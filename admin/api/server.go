@@ -24,9 +24,15 @@ import (
 // matter.
 type times struct {
 	header, body, answer, idle, stop time.Duration
+	// refused is how long the rest of a call is waited for that the guard refused:
+	// long enough for what is on its way, so that its sender reads why.
+	refused time.Duration
 }
 
-var usualTimes = times{header: 5 * time.Second, body: 30 * time.Second, answer: 30 * time.Second, idle: 2 * time.Minute, stop: 2 * time.Second}
+var usualTimes = times{
+	header: 5 * time.Second, body: 30 * time.Second, answer: 30 * time.Second, idle: 2 * time.Minute, stop: 2 * time.Second,
+	refused: 500 * time.Millisecond,
+}
 
 const maxHeaderBytes = 16 << 10
 
@@ -44,6 +50,7 @@ func serve(ctx context.Context, l net.Listener, h http.Handler, log *slog.Logger
 		ReadTimeout:       t.body,
 		IdleTimeout:       t.idle,
 		MaxHeaderBytes:    maxHeaderBytes,
+		ConnContext:       withConn,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), noise),
 
 		DisableGeneralOptionsHandler: true, // OPTIONS * is a path like any other
@@ -57,7 +64,7 @@ func serve(ctx context.Context, l net.Listener, h http.Handler, log *slog.Logger
 			_ = srv.Close() // what still hangs is cut
 		}
 	})
-	err := srv.Serve(l)
+	err := srv.Serve(newPatient(l, ctx.Done(), log))
 	if !stop() {
 		<-stopped
 	}

@@ -17,11 +17,16 @@ import (
 // pipes serves a fake over pipes, whose deadlines follow the clock of the bubble.
 func pipes(t *testing.T, f *fake) (dial func() net.Conn) {
 	t.Helper()
+	return pipesTo(t, newHandler(f, slog.New(slog.DiscardHandler), usualTimes))
+}
+
+func pipesTo(t *testing.T, h http.Handler) (dial func() net.Conn) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &pipeListener{conns: make(chan net.Conn), closed: make(chan struct{})}
 	done := make(chan error, 1)
 	quiet := slog.New(slog.DiscardHandler)
-	go func() { done <- serve(ctx, l, newHandler(f, quiet, usualTimes), quiet, slog.LevelDebug, usualTimes) }()
+	go func() { done <- serve(ctx, l, h, quiet, slog.LevelDebug, usualTimes) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
@@ -95,6 +100,48 @@ func TestSlowClients(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// Whoever the guard refuses is let go at once, whatever it says that it will send.
+func TestSlowStrangers(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []struct {
+		name, target, header string
+		spent                bool
+		want                 string
+	}{
+		{"no token", "/v1/hold", "", false, "401"},
+		{"a wrong token", "/v1/hold", "Authorization: Bearer a-guess-that-is-wrong\r\n", false, "401"},
+		{"a token in the URL", "/v1/hold?token=x", "", false, "400"},
+		{"an address that has failed too often", "/v1/hold", "Authorization: Bearer " + fullToken + "\r\n", true, "429"},
+	} {
+		for _, body := range []string{"Content-Length: 100", "Content-Length: 200000", "Content-Length: 99999999999", "Transfer-Encoding: chunked", "Content-Length: 100\r\nExpect: 100-continue"} {
+			t.Run(kind.name+", "+body, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					now := time.Now()
+					g := newGuard(&fake{}, &now)
+					for kind.spent && !g.failures.Spent("pipe", now) {
+						g.failures.Allow("pipe", now)
+					}
+					c := pipesTo(t, g)()
+					answer := make(chan string, 1)
+					go func() {
+						b, _ := io.ReadAll(c)
+						answer <- string(b)
+					}()
+					if _, err := fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: x\r\n%s%s\r\n\r\n", kind.target, kind.header, body); err != nil {
+						t.Fatal(err)
+					}
+					if took := drip(c); took > 3*time.Second {
+						t.Errorf("held for %s; want it gone at once", took)
+					}
+					if got := <-answer; !strings.HasPrefix(got, "HTTP/1.1 "+kind.want) {
+						t.Errorf("got %q; want %s", got, kind.want)
+					}
+				})
+			})
+		}
 	}
 }
 

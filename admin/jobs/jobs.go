@@ -117,6 +117,9 @@ type Options struct {
 	Jobs  []Job
 	// Code names what kind of error ended a run, for a caller far away; may be nil.
 	Code func(error) string
+	// Asked is told in the transaction that records the beginning of a run that
+	// somebody asked for; may be nil.
+	Asked func(tx store.Tx, run Run, q Request) error
 	// Jumped is told when the wall clock has moved against the monotonic one by
 	// more than JumpOver, before anything is started at the new time; may be nil.
 	// It must not call the runner.

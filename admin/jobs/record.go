@@ -36,8 +36,11 @@ func (r *Runner) begin(ctx context.Context, l *live) error {
 		if id, err = tx.StartRun(row); err != nil {
 			return err
 		}
-		want, err = tryWanted(tx, l.job.Name)
-		return err
+		if want, err = tryWanted(tx, l.job.Name); err != nil || r.o.Asked == nil || row.AskedBy == BySchedule {
+			return err
+		}
+		return r.o.Asked(tx, Run{ID: id, Job: row.Job, AskedBy: row.AskedBy, StartedAt: row.StartedAt},
+			Request{Job: row.Job, By: row.AskedBy, Args: l.task.Args, Confirm: l.task.Confirm})
 	})
 	if err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -42,14 +43,20 @@ func bindDeed(cmd *cobra.Command, wantsReason bool) *deedFlags {
 	cmd.MarkFlagsMutuallyExclusive("yes", "dry-run")
 	if wantsReason {
 		_ = cmd.MarkFlagRequired("reason") // fails only for a flag that is not there
-		cmd.PreRunE = func(*cobra.Command, []string) error {
-			if strings.TrimSpace(f.reason) == "" {
-				return usage(errors.New("--reason is empty: say why, for the relay log"))
-			}
-			return nil
-		}
 	}
+	cmd.PreRunE = func(*cobra.Command, []string) error { return isText(f.action()) }
 	return f
+}
+
+// isText refuses what JSON would carry in other letters than were given.
+func isText(a admin.Action) error {
+	switch {
+	case !utf8.ValidString(a.Reason):
+		return usage(errors.New("--reason is no text: want UTF-8"))
+	case !utf8.ValidString(a.Actor):
+		return usage(fmt.Errorf("the name of this user is no text, and the relay log could not tell it: %s", quoteValue(a.Actor)))
+	}
+	return nil
 }
 
 func (f *deedFlags) action() admin.Action { return admin.Action{Actor: actor(), Reason: f.reason} }
@@ -167,7 +174,7 @@ type refFields struct {
 
 // readRefs reads items from the lines that `items list --json-lines` and
 // `quarantine list --json-lines` print, each item once. A line that names none is
-// an error that tells its number.
+// an error that tells its number; none at all is one, too.
 func readRefs(in io.Reader) (refs []relay.ItemRef, err error) {
 	sc := bufio.NewScanner(in)
 	sc.Buffer(make([]byte, 4096), maxRefLine)
@@ -199,7 +206,11 @@ func readRefs(in io.Reader) (refs []relay.ItemRef, err error) {
 	if errors.Is(sc.Err(), bufio.ErrTooLong) {
 		return nil, usage(fmt.Errorf("line %d on stdin is over %d bytes: nothing was done", n+1, maxRefLine))
 	}
-	return refs, sc.Err()
+	if err := sc.Err(); err != nil || len(refs) > 0 {
+		return refs, err
+	}
+	// The list before the pipe may have failed: that is no success.
+	return nil, notFound(errors.New("no items came in on stdin: nothing was done"))
 }
 
 var errNoRef = errors.New("names no item: want target, seq and id, as agentmbx relay admin items list --json-lines prints them")

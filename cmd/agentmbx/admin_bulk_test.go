@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -60,6 +62,16 @@ func TestReadRefs(t *testing.T) {
 	for i := range refs {
 		if got[i] != refs[i] {
 			t.Errorf("item %d: got %v; want %v", i, got[i], refs[i])
+		}
+	}
+}
+
+// Nothing at all is what a list leaves that failed.
+func TestReadRefsNone(t *testing.T) {
+	for _, in := range []string{"", "\n", " \n\r\n\t"} {
+		refs, err := readRefs(strings.NewReader(in))
+		if err == nil || exitCode(err) != codeNotFound || refs != nil || !strings.Contains(err.Error(), "no items came in") {
+			t.Errorf("%q: got %v, %v; want none, not found", in, refs, err)
 		}
 	}
 }
@@ -134,6 +146,7 @@ func FuzzReadRefs(f *testing.F) {
 // a call fails what came before it is told.
 func TestItemDeedInChunks(t *testing.T) {
 	refs := someRefs(2*relay.MaxItems + 7)
+	slices.SortFunc(refs, relay.ItemRef.Compare)
 	refs[3].ID = "gone"
 	var sizes []int
 	fail := false
@@ -166,8 +179,99 @@ func TestItemDeedInChunks(t *testing.T) {
 	}
 	fail = true
 	out, err = run()
-	if exitCode(err) != codeRefused || !strings.Contains(err.Error(), "500 of 1007 items were seen to before") || !strings.HasSuffix(out, "held 499 of 1007 items; 1 gone\n") {
+	if exitCode(err) != codeRefused || !strings.Contains(err.Error(), "500 of 1007 items were seen to before") || !strings.HasSuffix(out, "held 499 of 1007 items; 1 gone; 507 not tried\n") {
 		t.Errorf("cut short: got %v, %q; want code 3 and what was done before", err, out)
+	}
+}
+
+// bulk holds refs with a desk that do stands for.
+func bulk(t *testing.T, f deedFlags, refs []relay.ItemRef, do func(call int, a admin.ItemAction) (admin.ItemResult, error)) (out, errw string, err error) {
+	t.Helper()
+	var o, w bytes.Buffer
+	calls := 0
+	svc := deskStub{hold: func(a admin.ItemAction) (admin.ItemResult, error) { calls++; return do(calls, a) }}
+	f.reason = "x"
+	err = runItemDeed(t.Context(), env{in: strings.NewReader(""), out: &o, errw: &w}, svc, deedHold, &f, refs, nil)
+	return o.String(), w.String(), err
+}
+
+// did answers that the first n items of a call were done, the others being left for
+// another one.
+func did(a admin.ItemAction, n int) (r admin.ItemResult) {
+	for i, ref := range a.Items {
+		o := relay.Outcome{ItemRef: ref, Done: i < n}
+		if !o.Done {
+			o.Problem = relay.ProblemLater
+		}
+		r.Outcomes = append(r.Outcomes, o)
+	}
+	r.Done, r.Failed = n, len(a.Items)-n
+	return r
+}
+
+// Items are done in the order of their queues, whatever the order they came in, and
+// what a call leaves is done by the next one.
+func TestItemDeedKeepsTheOrder(t *testing.T) {
+	refs := someRefs(relay.MaxItems + 20)
+	rand.Shuffle(len(refs), func(i, j int) { refs[i], refs[j] = refs[j], refs[i] })
+	var done []relay.ItemRef
+	out, _, err := bulk(t, deedFlags{yes: true}, refs, func(_ int, a admin.ItemAction) (admin.ItemResult, error) {
+		n := min(len(a.Items), 300)
+		done = append(done, a.Items[:n]...)
+		return did(a, n), nil
+	})
+	if err != nil || out != "held 520 of 520 items\n" || len(done) != 520 || !slices.IsSortedFunc(done, relay.ItemRef.Compare) {
+		t.Errorf("got %v, %q, %d items, sorted %v; want all of them once, by target and seq", err, out, len(done), slices.IsSortedFunc(done, relay.ItemRef.Compare))
+	}
+	if _, _, err := bulk(t, deedFlags{yes: true}, refs, func(_ int, a admin.ItemAction) (admin.ItemResult, error) { return did(a, 0), nil }); err == nil {
+		t.Error("a desk that does nothing: got no error; want one")
+	}
+}
+
+// A dry run in parts says that it was one.
+func TestDryRunInParts(t *testing.T) {
+	for n, want := range map[int]bool{relay.MaxItems: false, relay.MaxItems + 1: true} {
+		_, errw, err := bulk(t, deedFlags{dryRun: true}, someRefs(n), func(_ int, a admin.ItemAction) (admin.ItemResult, error) { return did(a, len(a.Items)), nil })
+		if got := strings.Contains(errw, "tried in 2 parts of at most 500 items and 8 MiB, each undone before the next: later parts may come out differently\n"); err != nil || got != want {
+			t.Errorf("%d items: got %q, %v; want it told %v", n, errw, err, want)
+		}
+	}
+}
+
+// When a later part fails, what is known, what is not and what was not tried add up.
+func TestItemDeedFailsMidway(t *testing.T) {
+	refs := someRefs(2*relay.MaxItems + 7)
+	for _, tt := range []struct {
+		name              string
+		fails             error
+		code              int
+		unknown, notTried int
+		last              string
+	}{
+		{"the relay is gone", errors.New("connection reset"), codeFailed, 500, 7, "held 500 of 1007 items; 500 unknown; 7 not tried\n"},
+		{"refused as a whole", fmt.Errorf("%w: read-only", admin.ErrRefused), codeRefused, 0, 507, "held 500 of 1007 items; 507 not tried\n"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			do := func(call int, a admin.ItemAction) (admin.ItemResult, error) {
+				if call == 2 {
+					return admin.ItemResult{}, tt.fails
+				}
+				return did(a, len(a.Items)), nil
+			}
+			out, _, err := bulk(t, deedFlags{yes: true}, refs, do)
+			if exitCode(err) != tt.code || out != tt.last {
+				t.Errorf("got %v, %q; want code %d, %q", err, out, tt.code, tt.last)
+			}
+			out, _, err = bulk(t, deedFlags{yes: true, json: true}, refs, do)
+			var doc struct {
+				Done, Failed, Unknown *int
+				NotTried              *int `json:"not_tried"`
+			}
+			if e := json.Unmarshal([]byte(out), &doc); e != nil || exitCode(err) != tt.code || doc.Unknown == nil || *doc.Unknown != tt.unknown ||
+				doc.NotTried == nil || *doc.NotTried != tt.notTried || *doc.Done != 500 || *doc.Failed != 0 {
+				t.Errorf("as JSON: got %v, %q, %v; want code %d, %d unknown, %d not tried", err, out, e, tt.code, tt.unknown, tt.notTried)
+			}
+		})
 	}
 }
 
@@ -193,25 +297,27 @@ func TestFindHost(t *testing.T) {
 	live, other, past := host("laptop", false), host("laptop", false), host("laptop", true)
 	tests := []struct {
 		name  string
+		text  string
 		found []admin.Enrolment
 		code  int
 	}{
-		{"one", []admin.Enrolment{live}, 0},
-		{"a revoked one alone", []admin.Enrolment{past}, 0},
-		{"one that is live", []admin.Enrolment{live, past}, 0},
-		{"two that are live", []admin.Enrolment{live, other, past}, codeUsage},
-		{"two of the past", []admin.Enrolment{past, host("laptop", true)}, codeUsage},
-		{"none", nil, codeNotFound},
+		{"one", "laptop", []admin.Enrolment{live}, 0},
+		{"a revoked one alone", "laptop", []admin.Enrolment{past}, 0},
+		{"one that is live", "laptop", []admin.Enrolment{live, past}, 0},
+		{"two that are live", "laptop", []admin.Enrolment{live, other, past}, codeUsage},
+		{"two of the past", "laptop", []admin.Enrolment{past, host("laptop", true)}, codeUsage},
+		{"two of a fingerprint", live.Fingerprint, []admin.Enrolment{live, past}, codeUsage},
+		{"none", "laptop", nil, codeNotFound},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := findHost(t.Context(), deskStub{resolve: tt.found}, "laptop")
+			got, err := findHost(t.Context(), deskStub{resolve: tt.found}, tt.text)
 			if exitCode(err) != tt.code || err == nil && got.Key != tt.found[0].Key {
 				t.Fatalf("got %v, %v; want code %d, or the first", got, err, tt.code)
 			}
 			for _, h := range tt.found {
-				if err != nil && !strings.Contains(err.Error(), h.Fingerprint) {
-					t.Errorf("got %v; want %s named", err, h.Fingerprint)
+				if want := h.Fingerprint + " " + h.Key.String(); err != nil && !strings.Contains(err.Error(), want) {
+					t.Errorf("got %v; want %s named", err, want)
 				}
 			}
 		})

@@ -43,11 +43,11 @@ func listDenials(e env, cmd *cobra.Command) {
 	cmd.Flags().StringVar(&host, "host", "", "only those that name this `host`")
 	listCommand(e, cmd, "after", nil, func(ctx context.Context, svc admin.Service) (l list[admin.Denial], err error) {
 		if host != "" {
-			key, err := findKey(ctx, svc, host)
+			h, err := findRefused(ctx, svc, host)
 			if err != nil {
 				return l, err
 			}
-			f.HostFP = key.Fingerprint()
+			f.HostFP = h.Fingerprint
 		}
 		return list[admin.Denial]{
 			one: "denial", many: "denials",
@@ -103,7 +103,7 @@ func removeDenials(ctx context.Context, e env, svc admin.Service, f *deedFlags, 
 	done := unblocked{Removed: []admin.Denial{}, DryRun: f.dryRun}
 	var failed error
 	for _, d := range denials {
-		removed, err := svc.Unblock(ctx, admin.UnblockAction{Action: f.action(), ID: d.ID, DryRun: f.dryRun})
+		removed, err := svc.Unblock(ctx, admin.UnblockAction{Action: f.action(), ID: d.ID, HostFP: d.HostFP, AddedAt: d.AddedAt, DryRun: f.dryRun})
 		if failed = deskError(err); failed != nil {
 			break
 		}

@@ -60,7 +60,7 @@ func listDrills(e env, cmd *cobra.Command) {
 					cmp.Or(filepath.Base(r.File), "-"), fault}
 			},
 			page: func(p admin.Paging) (admin.Page[drilled], error) {
-				return backwards(p, func(d drilled) int64 { return d.ID }, func(before int64, limit int) ([]drilled, error) {
+				return backwards(p, func(d drilled) int64 { return d.ID }, func(before int64, limit int) ([]drilled, bool, error) {
 					return drillsOf(ctx, svc, before, limit)
 				})
 			},
@@ -68,19 +68,19 @@ func listDrills(e env, cmd *cobra.Command) {
 	})
 }
 
-func drillsOf(ctx context.Context, svc admin.Service, before int64, limit int) ([]drilled, error) {
-	lines, err := svc.Log(ctx, admin.LogFilter{Op: admin.JobDrill, Before: before, Limit: limit})
+func drillsOf(ctx context.Context, svc admin.Service, before int64, limit int) (found []drilled, more bool, err error) {
+	lines, more, err := admin.LogPage(ctx, svc, admin.LogFilter{Op: admin.JobDrill, Before: before, Limit: limit})
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	found := make([]drilled, len(lines))
+	found = make([]drilled, len(lines))
 	for i, l := range lines {
 		found[i] = drilled{ID: l.ID, At: l.At}
 		if err := json.Unmarshal(l.Receipt, &found[i].Receipt); err != nil {
-			return nil, fmt.Errorf("line %d of the relay log is no drill's receipt: %w", l.ID, err)
+			return nil, false, fmt.Errorf("line %d of the relay log is no drill's receipt: %w", l.ID, err)
 		}
 	}
-	return found, nil
+	return found, more, nil
 }
 
 func newAdminDrillsRun(e env) *cobra.Command {

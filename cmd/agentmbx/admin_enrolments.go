@@ -179,13 +179,15 @@ func newAdminBlock(e env) *cobra.Command {
 		Short: "Refuse a host for a time",
 		Long: `Refuse a host for a time, or until it is unblocked: it can neither push nor fetch,
 and its open requests end at once. Its mail waits. Nothing is lost. A key can be
-blocked before its host comes.`,
+blocked before its host comes. The host is told the reason, and shows it to its
+people.`,
 		Example: `  agentmbx relay admin enrolments block laptop --for 24h --reason "floods others" --yes
   agentmbx relay admin enrolments block laptop --until 2027-01-01T00:00:00Z --reason "on leave" --yes`,
 		Args: nArgs(1, 1, "the name, fingerprint or key of a host"),
 	}
 	at := bindDesk(cmd)
 	f := bindDeed(cmd, true)
+	cmd.Flags().Lookup("reason").Usage = "why, for the relay log and for the host, which is told"
 	cmd.Flags().StringVar(&forSpan, "for", "", "how long: a `span` such as 90m, 24h or 7d")
 	cmd.Flags().StringVar(&until, "until", "", "until this `time`, such as 2027-01-01T00:00:00Z")
 	cmd.MarkFlagsMutuallyExclusive("for", "until")
@@ -258,8 +260,8 @@ func newAdminUnblock(e env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "unblock HOST",
 		Short: "Let a blocked host in again",
-		Long: `Let a blocked host in again: removes every denial in force that names it. The exit
-code is 4 when there is none.`,
+		Long: `Let a blocked host in again: removes every denial in force that names it, also of
+a key whose host has not come yet. The exit code is 4 when there is none.`,
 		Example: `  agentmbx relay admin enrolments unblock laptop --yes`,
 		Args:    nArgs(1, 1, "the name, fingerprint or key of a host"),
 	}
@@ -268,7 +270,7 @@ code is 4 when there is none.`,
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		ctx := cmd.Context()
 		return at.with(ctx, e, func(svc admin.Service, _ bool) error {
-			h, err := findHost(ctx, svc, args[0])
+			h, err := findRefused(ctx, svc, args[0])
 			if err != nil {
 				return err
 			}
@@ -277,9 +279,9 @@ code is 4 when there is none.`,
 				return deskError(err)
 			}
 			if len(page.Items) == 0 {
-				return notFound(fmt.Errorf("%s is not blocked", named(h.Host)))
+				return notFound(fmt.Errorf("%s is not blocked", named(h)))
 			}
-			fmt.Fprintf(e.errw, "unblock %s%s\n", printable(named(h.Host)), f.because())
+			fmt.Fprintf(e.errw, "unblock %s%s\n", printable(named(h)), f.because())
 			return removeDenials(ctx, e, svc, f, page.Items)
 		})
 	}

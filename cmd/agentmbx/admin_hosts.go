@@ -13,7 +13,8 @@ import (
 )
 
 // findHost finds the host that a person means by a name, a fingerprint or a key.
-// Of several with that name the one that is live is meant.
+// Of several with that name the one that is live is meant; of several with that
+// fingerprint none.
 func findHost(ctx context.Context, svc admin.Service, text string) (admin.Enrolment, error) {
 	if strings.TrimSpace(text) == "" {
 		return admin.Enrolment{}, usage(fmt.Errorf("the host is empty: want a name, a fingerprint or a key"))
@@ -31,14 +32,19 @@ func findHost(ctx context.Context, svc admin.Service, text string) (admin.Enrolm
 	switch {
 	case len(found) == 0:
 		return admin.Enrolment{}, notFound(fmt.Errorf("no host is called %s: see agentmbx relay admin enrolments", quoteValue(text)))
-	case len(found) == 1 || live == 1: // the live ones come first
+	case len(found) == 1 || live == 1 && !isFingerprint(text): // the live ones come first
 		return found[0], nil
 	}
 	names := make([]string, len(found))
 	for i, h := range found {
-		names[i] = fmt.Sprintf("%s %s (%s)", h.Name, h.Fingerprint, enrolmentState(h))
+		names[i] = fmt.Sprintf("%s %s %s (%s)", h.Name, h.Fingerprint, h.Key, enrolmentState(h))
 	}
-	return admin.Enrolment{}, usage(fmt.Errorf("%s may be any of %s: say which by its fingerprint", quoteValue(text), strings.Join(names, ", ")))
+	return admin.Enrolment{}, usage(fmt.Errorf("%s may be any of %s: say which by its fingerprint or its key", quoteValue(text), strings.Join(names, ", ")))
+}
+
+func isFingerprint(text string) bool {
+	_, err := wire.ParseFingerprint(text)
+	return err == nil
 }
 
 // findKey finds the key that a flag or an argument names. A key need not be
@@ -52,6 +58,29 @@ func findKey(ctx context.Context, svc admin.Service, text string) (wire.PublicKe
 	}
 	h, err := findHost(ctx, svc, text)
 	return h.Key, err
+}
+
+// findRefused finds who a person means among those that are refused. A key and a
+// fingerprint need not be any host's: one may be blocked before it comes.
+func findRefused(ctx context.Context, svc admin.Service, text string) (admin.Host, error) {
+	fp, err := wire.ParseFingerprint(text)
+	if key, bad := wire.ParsePublicKey(text); bad == nil {
+		fp, err = key.Fingerprint(), nil
+	}
+	if err != nil {
+		h, err := findHost(ctx, svc, text)
+		return h.Host, err
+	}
+	found, err := svc.Resolve(ctx, text)
+	if err != nil {
+		return admin.Host{}, deskError(err)
+	}
+	for _, h := range found {
+		if h.Fingerprint == fp {
+			return h.Host, nil
+		}
+	}
+	return admin.Host{Fingerprint: fp}, nil
 }
 
 // enrolmentState is how an enrolment stands, in a word.

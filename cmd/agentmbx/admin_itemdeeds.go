@@ -49,8 +49,10 @@ notice of an expiry. Only held items can be discarded.`,
 
 // deedCodes tells how the exit codes of what is done to several things count.
 const deedCodes = `What would be done is said first, and done with --yes; at a terminal you are asked.
-Exit codes: 0 all was done, 1 some was, 4 none, since all of them are gone, 3 none,
-for another reason. Without --yes and a terminal nothing is done, and it is 2.`
+Exit codes: 0 all was done; 1 some were not done, or the work failed midway, as on a
+full disk or when the relay is gone: the last line says how many are done; 4 none,
+since all of them are gone; 3 none, for another reason. Without --yes and a terminal
+nothing is done, and it is 2.`
 
 func newItemDeed(e env, parent string, d itemDeed) *cobra.Command {
 	line := fmt.Sprintf("  agentmbx relay admin %s %s", parent, d.verb)
@@ -63,9 +65,11 @@ func newItemDeed(e env, parent string, d itemDeed) *cobra.Command {
 		Short: d.short,
 		Long: d.long + `
 
-- reads the items from stdin, as lists print them with --json-lines: any number, 500
-in one transaction. A line that names no item is an error, and nothing is done. An
-item that is not there any more, under the id it had, is gone: the others are done.
+- reads the items from stdin, as lists print them with --json-lines: any number, at
+most 500 and 8 MiB in one transaction, in the order of their queues. A line that names
+no item is an error, and nothing is done. An item that is not there any more, under
+the id it had, is gone: the others are done. With --dry-run each such part is undone
+before the next, so that later parts may come out differently when it is done.
 
 ` + deedCodes,
 		Example: line + ` laptop 17 --reason "asked by its owner" --yes
@@ -100,8 +104,17 @@ item that is not there any more, under the id it had, is gone: the others are do
 	return cmd
 }
 
+// itemsDone is what the commands on items print with --json.
+type itemsDone struct {
+	admin.ItemResult
+	Unknown  int `json:"unknown"`   // of a call that failed: they may be done or not
+	NotTried int `json:"not_tried"` // of the calls after it, and of one that was refused as a whole
+	parts    int
+}
+
 func runItemDeed(ctx context.Context, e env, svc admin.Service, d itemDeed, f *deedFlags, refs []relay.ItemRef, gone []relay.Outcome) error {
-	result := admin.ItemResult{Outcomes: append([]relay.Outcome{}, gone...), Failed: len(gone), DryRun: f.dryRun}
+	result := itemsDone{ItemResult: admin.ItemResult{Outcomes: append([]relay.Outcome{}, gone...), Failed: len(gone), DryRun: f.dryRun}}
+	slices.SortFunc(refs, relay.ItemRef.Compare) // mail keeps its order, part after part
 	var failed error
 	if len(refs) > 0 {
 		planItems(e, d, f, refs)
@@ -114,6 +127,10 @@ func runItemDeed(ctx context.Context, e env, svc admin.Service, d itemDeed, f *d
 		}
 		failed = doItems(ctx, e, svc, d, f, refs, &result)
 	}
+	if f.dryRun && result.parts > 1 {
+		fmt.Fprintf(e.errw, "tried in %d parts of at most %d items and %d MiB, each undone before the next: later parts may come out differently\n",
+			result.parts, relay.MaxItems, relay.MaxDeedBytes>>20)
+	}
 	total := len(refs) + len(gone)
 	if failed != nil && len(result.Outcomes) == 0 {
 		return failed
@@ -124,7 +141,7 @@ func runItemDeed(ctx context.Context, e env, svc admin.Service, d itemDeed, f *d
 	if failed != nil {
 		return failed
 	}
-	return judge(result, d.past)
+	return judge(result.ItemResult, d.past)
 }
 
 // planItems says what is about to be done: how many items, and the first of them.
@@ -146,32 +163,58 @@ func planItems(e env, d itemDeed, f *deedFlags, refs []relay.ItemRef) {
 }
 
 // doItems does it, as many at a time as one call takes.
-func doItems(ctx context.Context, e env, svc admin.Service, d itemDeed, f *deedFlags, refs []relay.ItemRef, result *admin.ItemResult) error {
+func doItems(ctx context.Context, e env, svc admin.Service, d itemDeed, f *deedFlags, refs []relay.ItemRef, result *itemsDone) error {
 	show, finish := progressBar(e, d.verb)
 	defer finish()
-	done := int64(0)
-	for chunk := range slices.Chunk(refs, relay.MaxItems) {
-		show("items", done, int64(len(refs)))
-		r, err := d.do(svc, ctx, admin.ItemAction{Action: f.action(), Items: chunk, DryRun: f.dryRun})
+	total := len(refs)
+	for len(refs) > 0 {
+		show("items", int64(total-len(refs)), int64(total))
+		part := refs[:min(len(refs), relay.MaxItems)]
+		r, err := d.do(svc, ctx, admin.ItemAction{Action: f.action(), Items: part, DryRun: f.dryRun})
+		seen := 0
+		if err == nil {
+			if seen = result.add(r.Outcomes); seen == 0 {
+				err = errors.New("the desk left all of them for another call")
+			}
+		}
 		if err != nil {
+			if result.NotTried = len(refs); admin.Kind(err) == "" {
+				result.Unknown, result.NotTried = len(part), len(refs)-len(part)
+			}
 			err = deskError(err)
-			if done > 0 {
-				err = withCode(exitCode(err), fmt.Errorf("%w; %d of %d items were seen to before", err, done, len(refs)))
+			if done := total - len(refs); done > 0 {
+				err = withCode(exitCode(err), fmt.Errorf("%w; %d of %d items were seen to before", err, done, total))
 			}
 			return err
 		}
-		result.Outcomes = append(result.Outcomes, r.Outcomes...)
-		result.Done += r.Done
-		result.Failed += r.Failed
-		done += int64(len(chunk))
+		result.parts++
+		refs = refs[seen:]
 	}
 	return nil
+}
+
+// add counts what became of items, without those that were left for another call,
+// which are the last of them. It answers how many it counted.
+func (r *itemsDone) add(outcomes []relay.Outcome) (n int) {
+	for _, o := range outcomes {
+		switch {
+		case o.Problem == relay.ProblemLater:
+			continue
+		case o.Done:
+			r.Done++
+		default:
+			r.Failed++
+		}
+		r.Outcomes = append(r.Outcomes, o)
+		n++
+	}
+	return n
 }
 
 // manyOutcomes is from how many on only those that were not done are listed.
 const manyOutcomes = 50
 
-func printItemResult(e env, d itemDeed, f *deedFlags, r admin.ItemResult, total int) error {
+func printItemResult(e env, d itemDeed, f *deedFlags, r itemsDone, total int) error {
 	if f.json {
 		return printJSON(e.out, r)
 	}
@@ -185,11 +228,14 @@ func printItemResult(e env, d itemDeed, f *deedFlags, r admin.ItemResult, total 
 		return err
 	}
 	text := fmt.Sprintf("%s %d of %s", f.would(d.past, d.verb), r.Done, counted(total, "item", "items"))
-	if n := goneOf(r); n > 0 {
-		text += fmt.Sprintf("; %d gone", n)
-	}
-	if n := r.Failed - goneOf(r); n > 0 {
-		text += fmt.Sprintf("; %d refused", n)
+	gone := goneOf(r.ItemResult)
+	for _, c := range []struct {
+		n    int
+		what string
+	}{{gone, "gone"}, {r.Failed - gone, "refused"}, {r.Unknown, "unknown"}, {r.NotTried, "not tried"}} {
+		if c.n > 0 {
+			text += fmt.Sprintf("; %d %s", c.n, c.what)
+		}
 	}
 	_, err := fmt.Fprintln(e.out, text)
 	return err

@@ -127,8 +127,9 @@ func newAdminJobsRuns(e env) *cobra.Command {
 				return []string{fmt.Sprint(r.ID), r.Job, timeOr(r.StartedAt), timeOr(r.FinishedAt), cmp.Or(r.Outcome, "runs"), r.AskedBy, r.Detail}
 			},
 			page: func(p admin.Paging) (admin.Page[jobs.Run], error) {
-				return backwards(p, func(r jobs.Run) int64 { return r.ID }, func(before int64, limit int) ([]jobs.Run, error) {
-					return svc.Runs(ctx, admin.RunFilter{Job: job, Before: before, Limit: limit})
+				return backwards(p, func(r jobs.Run) int64 { return r.ID }, func(before int64, limit int) ([]jobs.Run, bool, error) {
+					runs, err := svc.Runs(ctx, admin.RunFilter{Job: job, Before: before, Limit: limit + 1}) // one more tells whether there are more
+					return runs[:min(len(runs), limit)], len(runs) > limit, err
 				})
 			},
 		}, nil

@@ -94,6 +94,7 @@ func printList[T any](e env, f *listing, l list[T]) error {
 type rows[T any] struct {
 	list[T]
 	json, lines bool
+	bare        bool // the document is the list alone
 	n           int
 	looked      int64
 	buf         bytes.Buffer
@@ -111,7 +112,7 @@ func (r *rows[T]) add(items []T) error {
 		enc := json.NewEncoder(&r.buf)
 		enc.SetEscapeHTML(false)
 		if r.json {
-			enc.SetIndent("    ", "  ")
+			enc.SetIndent(r.indent(), "  ")
 		}
 		if err := enc.Encode(it); err != nil {
 			return err
@@ -126,10 +127,20 @@ func (r *rows[T]) add(items []T) error {
 
 // before is what stands before the next element of the document.
 func (r *rows[T]) before() string {
-	if r.n == 0 {
-		return "{\n  \"items\": [\n    "
+	switch {
+	case r.n > 0:
+		return ",\n" + r.indent()
+	case r.bare:
+		return "[\n" + r.indent()
 	}
-	return ",\n    "
+	return "{\n  \"items\": [\n" + r.indent()
+}
+
+func (r *rows[T]) indent() string {
+	if r.bare {
+		return "  "
+	}
+	return "    "
 }
 
 func (r *rows[T]) addTable(items []T) {
@@ -157,7 +168,14 @@ func tabbed(cells ...string) string {
 
 // end finishes a document.
 func (r *rows[T]) end(next string) {
-	if !r.json {
+	switch {
+	case !r.json:
+		return
+	case r.bare && r.n == 0:
+		r.buf.WriteString("[]\n")
+		return
+	case r.bare:
+		r.buf.WriteString("\n]\n")
 		return
 	}
 	if r.n == 0 {
@@ -218,20 +236,20 @@ func timeOr(t time.Time) string {
 }
 
 // backwards makes pages of a list that is told by the ids of its rows, the newest
-// first: a place in it is the last id that was seen.
-func backwards[T any](p admin.Paging, id func(T) int64, fetch func(before int64, limit int) ([]T, error)) (page admin.Page[T], err error) {
+// first: a place in it is the last id that was seen. fetch tells whether there are
+// more rows than it found.
+func backwards[T any](p admin.Paging, id func(T) int64, fetch func(before int64, limit int) (found []T, more bool, err error)) (page admin.Page[T], err error) {
 	before, err := rowID(p.After, "--before")
 	if err != nil {
 		return page, err
 	}
-	found, err := fetch(before, p.Limit+1) // one more tells whether there is more
+	found, more, err := fetch(before, p.Limit)
 	if err != nil {
 		return page, err
 	}
-	page.Looked = int64(len(found))
-	page.Items = found[:min(len(found), p.Limit)]
-	if len(found) > p.Limit {
-		page.Next = fmt.Sprint(id(page.Items[p.Limit-1]))
+	page.Items, page.Looked = found, int64(len(found))
+	if more {
+		page.Next = fmt.Sprint(id(found[len(found)-1]))
 	}
 	return page, nil
 }

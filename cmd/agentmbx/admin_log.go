@@ -30,9 +30,9 @@ and what operators did, each with its receipt. --json has the receipts whole.`,
 				return []string{fmt.Sprint(l.ID), timeOr(l.At), l.Op, string(l.Receipt)}
 			},
 			page: func(p admin.Paging) (admin.Page[admin.LogEntry], error) {
-				return backwards(p, func(l admin.LogEntry) int64 { return l.ID }, func(before int64, limit int) ([]admin.LogEntry, error) {
+				return backwards(p, func(l admin.LogEntry) int64 { return l.ID }, func(before int64, limit int) ([]admin.LogEntry, bool, error) {
 					f.Before, f.Limit = before, limit
-					return svc.Log(ctx, f)
+					return admin.LogPage(ctx, svc, f)
 				})
 			},
 		}, nil

@@ -17,7 +17,8 @@ func newAdminQueues(e env) *cobra.Command {
 		Use:   "queues",
 		Short: "List the queues that hold something, the fullest first",
 		Long: `List the queues that hold something: how many items and bytes, how many of the
-items are held in quarantine, and since when the oldest one waits.`,
+items are held in quarantine, and since when the first one waits, which its host
+gets next: after a release others behind it may have waited longer.`,
 		Example: `  agentmbx relay admin queues --store-dir ./data
   agentmbx relay admin queues --sort oldest --limit 10
   agentmbx relay admin queues show laptop`,
@@ -40,7 +41,7 @@ func newAdminQueuesList(e env) *cobra.Command {
 func listQueues(e env, cmd *cobra.Command) {
 	var f admin.QueueFilter
 	var sort, sender string
-	cmd.Flags().StringVar(&sort, "sort", string(store.ByDepth), "the `order`: depth, bytes or oldest")
+	cmd.Flags().StringVar(&sort, "sort", string(store.ByDepth), "the `order`: depth, oldest, or bytes: the largest first, to the MiB, without those below 1 MiB")
 	cmd.Flags().StringVar(&f.Text, "text", "", "only those whose host's name, fingerprint or account has this `text`")
 	cmd.Flags().StringVar(&sender, "sender", "", "only those that hold mail of this `host`, in the order of keys")
 	cmd.MarkFlagsMutuallyExclusive("sort", "sender")

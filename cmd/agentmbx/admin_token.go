@@ -10,6 +10,8 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+
+	"github.com/agentmbx/agentmbx/admin/api"
 )
 
 func newAdminToken(e env) *cobra.Command {
@@ -44,7 +46,7 @@ file that exists is never written over.`,
 func makeToken(file string) (hash string, err error) {
 	secret := make([]byte, 32)
 	_, _ = rand.Read(secret) // never fails
-	token := hex.EncodeToString(secret)
+	token := api.TokenPrefix + hex.EncodeToString(secret)
 	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {
 		return "", refused(fmt.Errorf("%s exists: name a new file", file))

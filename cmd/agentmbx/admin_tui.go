@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/agentmbx/agentmbx/admin"
 	"github.com/agentmbx/agentmbx/admin/api"
@@ -36,6 +37,7 @@ and nothing is changed without being asked first.`,
   agentmbx relay admin --once > snapshot.txt
   agentmbx relay admin queues --sort oldest --json`,
 	}, adminCommands(e)...)
+	cmd.PersistentPreRunE = noEmptyFlags
 	at := bindDesk(cmd)
 	cmd.Flags().BoolVar(&o.readOnly, "read-only", false, "change nothing")
 	cmd.Flags().BoolVar(&o.once, "once", false, "print every screen once as text, and end")
@@ -52,6 +54,17 @@ and nothing is changed without being asked first.`,
 	return cmd
 }
 
+// noEmptyFlags refuses a flag that was given without a value: a script whose variable
+// is not set must not list, hold or block more than was meant.
+func noEmptyFlags(cmd *cobra.Command, _ []string) (err error) {
+	cmd.Flags().Visit(func(f *pflag.Flag) { // those that were given
+		if err == nil && strings.TrimSpace(f.Value.String()) == "" {
+			err = usage(fmt.Errorf("--%s is empty: want a value; see %s -h", f.Name, cmd.CommandPath()))
+		}
+	})
+	return err
+}
+
 // tuiOptions are how the screens are shown.
 type tuiOptions struct {
 	readOnly, once bool
@@ -64,13 +77,20 @@ func (o tuiOptions) options(svc admin.Service) tui.Options {
 		svc = admin.ReadOnly(svc)
 	}
 	return tui.Options{Service: svc, Actor: "tui:" + strings.TrimPrefix(actor(), "cli:"), ReadOnly: o.readOnly, Refresh: o.refresh,
-		Gone: func(err error) bool { return errors.Is(err, api.ErrNotRunning) }}
+		Gone: func(err error) bool { return errors.Is(err, api.ErrNotRunning) }, Unsent: api.Unsent}
 }
 
 // snapshot prints every screen once.
 func (o tuiOptions) snapshot(ctx context.Context, e env, at *deskReader) error {
+	d, err := at.service() // only for its place
+	if err != nil {
+		return err
+	}
 	return at.with(ctx, e, func(svc admin.Service, _ bool) error {
-		text, err := tui.Once(ctx, o.options(svc), onceWidth)
+		t := o.options(svc)
+		t.Where = d.Where
+		_, t.ASCII = tui.Terminal(os.Getenv)
+		text, err := tui.Once(ctx, t, onceWidth)
 		if err != nil {
 			return deskError(err)
 		}

@@ -13,6 +13,9 @@ func TestAdminOnce(t *testing.T) {
 	once := func(what string) {
 		t.Helper()
 		out, errw, code := desktop(t, dir, "relay", "admin", "--once", "--read-only")
+		if head, _, _ := strings.Cut(out, "\n"); !strings.HasPrefix(head, "agentmbx relay ") || !strings.Contains(head, dir) || !strings.HasSuffix(head, "Z") || strings.Contains(out, "\n▸") {
+			t.Errorf("%s: got %q; want where and when it was taken at its head, and nothing selected", what, out)
+		}
 		for _, want := range []string{"== 1 Overview ==", p.epoch, "== 3 Enrolments ==", "== 6 Jobs ==", "17 3 * * *", "== 7 Log =="} {
 			if code != 0 || errw != "" || !strings.Contains(out, want) {
 				t.Fatalf("%s: got code %d, %q, %q; want 0 and %q", what, code, out, errw, want)

@@ -144,6 +144,7 @@ relay made go, by their receipts; the newest verified one never does.`,
 	r := bindSettings(cmd.Flags(), "store-dir", "backup-dir")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only say what would go")
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the relay log")
+	cmd.PreRunE = func(*cobra.Command, []string) error { return isText(admin.Action{Actor: actor(), Reason: reason}) }
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		s, err := r.read()

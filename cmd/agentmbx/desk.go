@@ -108,6 +108,7 @@ A running relay does it itself; otherwise the store is opened under its lock.`,
 	}
 	r := bindSettings(cmd.Flags(), "store-dir")
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the relay log")
+	cmd.PreRunE = func(*cobra.Command, []string) error { return isText(admin.Action{Actor: actor(), Reason: reason}) }
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		s, err := r.read()
@@ -160,21 +161,44 @@ func newLogCommand(e env) *cobra.Command {
 			return usage(fmt.Errorf("--limit is %d: want 1 to %d", f.Limit, admin.MaxLog))
 		}
 		return withDesk(cmd.Context(), e, s, func(svc admin.Service, _ bool) error {
-			entries, err := svc.Log(cmd.Context(), f)
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				return printJSON(e.out, entries)
-			}
-			w := tabwriter.NewWriter(e.out, 0, 8, 2, ' ', 0)
-			for _, l := range entries {
-				fmt.Fprintf(w, "%s\t%s\t%s\n", wire.FormatTime(l.At), l.Op, l.Receipt)
-			}
-			return w.Flush()
+			return printLog(cmd.Context(), e.out, svc, f, asJSON)
 		})
 	}
 	return cmd
+}
+
+// printLog prints lines of the log as they come, an answer of the desk at a time: a
+// log of long receipts is more than anybody wants in memory.
+func printLog(ctx context.Context, out io.Writer, svc admin.Service, f admin.LogFilter, asJSON bool) error {
+	doc := rows[admin.LogEntry]{bare: true, json: asJSON}
+	for more := true; more && f.Limit > 0; {
+		var list []admin.LogEntry
+		var err error
+		if list, more, err = admin.LogPage(ctx, svc, f); err != nil {
+			return deskError(err)
+		}
+		if n := len(list); n > 0 {
+			f.Before, f.Limit = list[n-1].ID, f.Limit-n
+		}
+		if asJSON {
+			if err := doc.add(list); err != nil {
+				return err
+			}
+			if err := doc.flush(out); err != nil {
+				return err
+			}
+			continue
+		}
+		w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+		for _, l := range list {
+			fmt.Fprintf(w, "%s\t%s\t%s\n", wire.FormatTime(l.At), printable(l.Op), l.Receipt)
+		}
+		if err := w.Flush(); err != nil {
+			return err
+		}
+	}
+	doc.end("")
+	return doc.flush(out)
 }
 
 func newStatus(e env) *cobra.Command {

@@ -16,8 +16,11 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/agentmbx/agentmbx/tui"
 )
 
 func main() {
@@ -42,9 +45,29 @@ func Main(args []string, in io.Reader, out, errw io.Writer) int {
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
 	if err != nil {
-		fmt.Fprintln(errw, errorLine(cmd, err))
+		say(errw, errorLine(cmd, err), errors.Is(err, tui.ErrLost))
 	}
 	return exitCode(err)
+}
+
+// sayWait is how long a terminal that may be gone has to take a line.
+const sayWait = 300 * time.Millisecond
+
+// say prints a line. One to a terminal that was lost may block for good.
+func say(w io.Writer, text string, lost bool) {
+	if !lost {
+		fmt.Fprintln(w, text)
+		return
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		fmt.Fprintln(w, text)
+	}()
+	select {
+	case <-done:
+	case <-time.After(sayWait):
+	}
 }
 
 // errorLine is an error as its one line on stderr: for a program that asked a

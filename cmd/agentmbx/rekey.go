@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/agentmbx/agentmbx/admin"
 	"github.com/agentmbx/agentmbx/admin/api"
 	"github.com/agentmbx/agentmbx/relay"
 	"github.com/agentmbx/agentmbx/relay/store"
@@ -52,6 +53,7 @@ store: the next serve takes a new one.`,
 	cmd.Flags().StringVar(&o.keyFile, "key", "", "`file` with the new key")
 	cmd.Flags().StringVar(&o.confirm, "confirm", "", "the store's present `fingerprint`, instead of typing it")
 	cmd.Flags().StringVar(&o.reason, "reason", "", "why, for the relay log")
+	cmd.PreRunE = func(*cobra.Command, []string) error { return isText(admin.Action{Actor: actor(), Reason: o.reason}) }
 	cmd.Flags().BoolVar(&o.json, "json", false, "print JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		s, err := r.read()

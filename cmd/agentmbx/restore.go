@@ -245,7 +245,7 @@ func printRestore(e env, s Settings, r backup.RestoreReceipt, dry bool) error {
 	fmt.Fprintf(w, "newer mail\t%d queued items must come back from their senders\n", r.NewerMail)
 	c := r.Carried
 	fmt.Fprintf(w, "carried\t%d revocations, %d denials, %d rotations, %d sender lists, %d v1 keys, %d enc ads,\n", c.Revocations, c.Denials, c.Rotations, c.SenderLists, c.EncAds, c.EncAdRecords)
-	fmt.Fprintf(w, "\t%d sequence floors, %d held items, %d log lines, %d restored paths\n", c.SeqFloors, c.Held, c.LogLines, c.RestoredPaths)
+	fmt.Fprintf(w, "\t%d sequence floors, %d held items, %d discarded items (held now), %d log lines, %d restored paths\n", c.SeqFloors, c.Held, c.Discarded, c.LogLines, c.RestoredPaths)
 	for _, warning := range r.Warnings {
 		fmt.Fprintf(w, "WARNING\t%s\n", printable(warning))
 	}

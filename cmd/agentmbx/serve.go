@@ -48,7 +48,7 @@ const lockWait = time.Minute
 
 func runServe(ctx context.Context, e env, s Settings) (err error) {
 	log := newLog(s.LogFormat, e.out, e.errw)
-	door, err := newDeskDoor(s.Admin, log)
+	door, err := newDeskDoor(s, log)
 	if err != nil {
 		return err
 	}
@@ -111,7 +111,7 @@ func listen(s Settings) (net.Listener, error) {
 	}
 	l, err := net.Listen(network, net.JoinHostPort(s.Bind, strconv.Itoa(s.Port)))
 	if err != nil {
-		return nil, fmt.Errorf("%w: stop what has it, or choose another --port or --bind", err)
+		return nil, addressError(err, "--port or --bind")
 	}
 	return l, nil
 }

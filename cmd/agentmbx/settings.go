@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/spf13/viper"
 
+	"github.com/agentmbx/agentmbx/admin/api"
 	"github.com/agentmbx/agentmbx/relay"
 )
 
@@ -306,6 +307,8 @@ func quoteValue(v string) string {
 		return "empty"
 	case strings.Contains(v, "@") && !strings.HasPrefix(v, "@"): // @daily is no secret
 		return "refused (not shown, it may hold a password)"
+	case strings.Contains(v, api.TokenPrefix):
+		return "refused (not shown, it may be a token)"
 	case strings.Contains(strings.ToUpper(v), "SECRET"): // an age identity in the place of a recipient
 		return "refused (not shown, it may be a secret key)"
 	case len(v) > 100:

@@ -26,6 +26,24 @@ type AdminSettings struct {
 	TLSCert, TLSKey string
 }
 
+// idle names what is set and has no effect while there is no address to listen on.
+func (a *AdminSettings) idle() (names []string) {
+	for _, st := range []struct {
+		name string
+		set  bool
+	}{
+		{"MBX_ADMIN_TOKEN_SHA256", a.Token != api.TokenHash{}},
+		{"MBX_ADMIN_READONLY_TOKEN_SHA256", a.ReadOnlyToken != api.TokenHash{}},
+		{"MBX_ADMIN_TLS_CERT", a.TLSCert != ""},
+		{"MBX_ADMIN_TLS_KEY", a.TLSKey != ""},
+	} {
+		if st.set {
+			names = append(names, st.name)
+		}
+	}
+	return names
+}
+
 func adminSettings(a *AdminSettings) []setting {
 	const wantHash = "the SHA-256 of a token, 64 hexadecimal digits (see agentmbx relay admin token)"
 	return []setting{

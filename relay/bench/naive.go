@@ -40,8 +40,8 @@ var naiveQueries = map[string]string{
 	"account": "SELECT items, bytes FROM accounts WHERE account = ?",
 	"acked":   "SELECT acked_through FROM acked WHERE target_pubkey = ?",
 
-	"+seq": `INSERT INTO seqs (target_pubkey, next_seq, items, bytes, oldest) VALUES (?1, ?2 + 1, 1, ?3, ?4) ON CONFLICT DO UPDATE SET
-		next_seq = max(next_seq, ?2) + 1, items = items + 1, bytes = bytes + ?3, oldest = ifnull(oldest, ?4) RETURNING next_seq - 1`,
+	"+seq": `INSERT INTO seqs (target_pubkey, next_seq, items, bytes, mib, oldest) VALUES (?1, ?2 + 1, 1, ?3, ?3 / 1048576, ?4) ON CONFLICT DO UPDATE SET
+		next_seq = max(next_seq, ?2) + 1, items = items + 1, bytes = bytes + ?3, mib = (bytes + ?3) / 1048576, oldest = ifnull(oldest, ?4) RETURNING next_seq - 1`,
 	"+dedup": "INSERT INTO dedup (sender_pubkey, item_id, target_pubkey, wire_hash, seq, accepted_at) VALUES (?, ?, ?, ?, ?, ?)",
 	"+item": `INSERT INTO items (target_pubkey, seq, kind, item_id, sender_pubkey, sender_host, wire_hash, bytes, accepted_at, expires_at, wire)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
@@ -50,7 +50,7 @@ var naiveQueries = map[string]string{
 	"+totals":  "UPDATE totals SET value = value + CASE name WHEN 'items' THEN ?1 ELSE ?2 END WHERE name IN ('items', 'bytes')",
 
 	"-items": "DELETE FROM items WHERE target_pubkey = ? AND seq <= ? RETURNING sender_pubkey, bytes",
-	"-queue": `UPDATE seqs SET items = items - ?2, bytes = bytes - ?3,
+	"-queue": `UPDATE seqs SET items = items - ?2, bytes = bytes - ?3, mib = (bytes - ?3) / 1048576,
 		oldest = (SELECT accepted_at FROM items WHERE target_pubkey = ?1 ORDER BY seq LIMIT 1) WHERE target_pubkey = ?1`,
 	"-share":  "UPDATE shares SET items = items - ?3, bytes = bytes - ?4 WHERE target_pubkey = ?1 AND sender_pubkey = ?2 AND items > ?3",
 	"-share0": "DELETE FROM shares WHERE target_pubkey = ?1 AND sender_pubkey = ?2 AND items = ?3",

@@ -50,9 +50,14 @@ func (r *testRelay) restoreFile(file string) backup.RestoreReceipt {
 // log lists the kinds of the relay log, newest first.
 func (r *testRelay) log() (ops []string) {
 	r.w.t.Helper()
-	for _, l := range must(r.relay.Log(context.Background(), "", 0, 100)) {
-		ops = append(ops, l.Op)
-	}
+	noError(r.w.t, r.store.View(context.Background(), func(v store.Reader) error {
+		lines, err := v.Log("", 0, 100)
+		ops = nil
+		for _, l := range lines {
+			ops = append(ops, l.Op)
+		}
+		return err
+	}))
 	return ops
 }
 

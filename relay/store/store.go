@@ -180,6 +180,9 @@ type DedupKey struct {
 // Usage is what a queue, a share of one or an account holds.
 type Usage struct{ Items, Bytes int64 }
 
+// MiB is how many whole MiB that is.
+func (u Usage) MiB() int64 { return u.Bytes >> 20 }
+
 // Queue is the queue of a target as a whole.
 type Queue struct {
 	Target      wire.PublicKey
@@ -192,10 +195,12 @@ type Queue struct {
 // QueueOrder is an order in which queues are listed.
 type QueueOrder string
 
-// Orders of queues; those that are equal in one follow in the order of keys.
+// Orders of queues; those that are equal in one follow in the order of keys. By
+// size they are ordered to the MiB only, so that few pushes move one: whoever
+// asks wants to know what fills the disk.
 const (
 	ByDepth  QueueOrder = "depth"  // most items first
-	ByBytes  QueueOrder = "bytes"  // most bytes first
+	ByBytes  QueueOrder = "bytes"  // most whole MiB first; those below one are left out
 	ByOldest QueueOrder = "oldest" // longest waiting first; those with nothing queued are left out
 )
 

@@ -36,6 +36,7 @@ type Carried struct {
 	SeqFloors     int `json:"seq_floors"`
 	Rotations     int `json:"rotations"`
 	Held          int `json:"held"`
+	Discarded     int `json:"discarded"` // after the backup, which has them: held
 	LogLines      int `json:"log_lines"`
 	RestoredPaths int `json:"restored_paths"`
 
@@ -117,10 +118,11 @@ var renewPragmas = []string{
 
 // carry is the work of one Renew.
 type carry struct {
-	t        *tx    // on the copy of the backup
-	from     reader // of the replaced store
-	schema   int    // of the replaced store, 0 when there is none
-	descends bool   // the replaced store went on from what the backup holds
+	t        *tx                     // on the copy of the backup
+	from     reader                  // of the replaced store
+	schema   int                     // of the replaced store, 0 when there is none
+	descends bool                    // the replaced store went on from what the backup holds
+	still    map[store.ItemMark]bool // of the restored store: what the replaced one holds too
 	r        Renewal
 	done     Carried
 }
@@ -142,6 +144,7 @@ var carriers = []struct {
 	{"v1 enc keys", 1, (*carry).encKeys},
 	{"v2 enc ads", 1, (*carry).encAds},
 	{"held items", 2, (*carry).held},
+	{"discarded items", 3, (*carry).discarded},
 	{"newer mail", 1, (*carry).newerMail},
 	{"runs", 2, (*carry).runs},
 	{"state", 2, (*carry).state},
@@ -284,7 +287,7 @@ func (c *carry) newerMail() error {
 
 // attempt undoes what fn did when it fails.
 func (c *carry) attempt(fn func() error) error {
-	c.t.counters.next()
+	c.t.next()
 	if _, err := c.t.c.exec("SAVEPOINT attempt"); err != nil {
 		return err
 	}

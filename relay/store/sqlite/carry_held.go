@@ -19,9 +19,8 @@ type standing struct {
 // has queued is taken out of its queue again, one that it does not know is
 // brought along. What the backup holds stays held, whatever became of it since.
 func (c *carry) held() error {
-	queues := map[wire.PublicKey]map[string][]standing{} // by id, read once for each target that matters
-	keys := c.t.everyKeyOnce()
-	still := map[[2]any]bool{} // target and seq of what both hold
+	keys, queue := c.t.everyKeyOnce(), c.standingOnce()
+	c.still = map[store.ItemMark]bool{}
 	before, err := c.heldBefore()
 	if err != nil {
 		return err
@@ -34,21 +33,20 @@ func (c *carry) held() error {
 				return err
 			}
 			h.Target = targets[0] // where a rotation has brought the rest of its queue
-			if queues[h.Target] == nil {
-				if queues[h.Target], err = c.standing(h.Target); err != nil {
-					return err
-				}
+			stand, err := queue(h.Target)
+			if err != nil {
+				return err
 			}
 			senders, err := keys(h.Sender)
 			if err != nil {
 				return err
 			}
-			for _, s := range queues[h.Target][h.ID] {
+			for _, s := range stand[h.ID] {
 				if s.hash != h.Hash || !oneOf(senders, s.sender) {
 					continue
 				}
+				c.still[store.ItemMark{Target: h.Target, Seq: s.seq}] = true
 				if s.held {
-					still[[2]any{h.Target, s.seq}] = true
 					_, err := c.t.c.exec("UPDATE quarantine SET held_at = ?, actor = ?, reason = ? WHERE target_pubkey = ? AND seq = ?",
 						h.HeldAt, h.Actor, h.Reason, h.Target, s.seq)
 					return err
@@ -57,22 +55,28 @@ func (c *carry) held() error {
 				return c.t.Hold(h.Target, s.seq, h.HeldAt, h.Actor, h.Reason)
 			}
 			c.done.Held++
-			return c.insertHeld(h)
+			if h.Seq, err = c.insertHeld(h); err == nil {
+				c.still[store.ItemMark{Target: h.Target, Seq: h.Seq}] = true
+			}
+			return err
 		}()
 		return failed == nil
 	}); err != nil || failed != nil {
 		return errors.Join(err, failed)
 	}
 	for _, b := range before {
-		if !still[b] {
+		if !c.still[b] {
 			c.done.HeldAgain++
 		}
 	}
 	return nil
 }
 
-func (c *carry) heldBefore() (list [][2]any, err error) {
-	err = c.t.c.query(func(r row) error { list = append(list, [2]any{r.key(0), r.int(1)}); return nil },
+func (c *carry) heldBefore() (list []store.ItemMark, err error) {
+	err = c.t.c.query(func(r row) error {
+		list = append(list, store.ItemMark{Target: r.key(0), Seq: r.int(1)})
+		return nil
+	},
 		"SELECT target_pubkey, seq FROM quarantine")
 	return list, err
 }
@@ -97,34 +101,48 @@ func (c *carry) standing(target wire.PublicKey) (map[string][]standing, error) {
 	return list, err
 }
 
+// standingOnce is standing that asks once about each target.
+func (c *carry) standingOnce() func(wire.PublicKey) (map[string][]standing, error) {
+	known := map[wire.PublicKey]map[string][]standing{}
+	return func(target wire.PublicKey) (list map[string][]standing, err error) {
+		if list, ok := known[target]; ok {
+			return list, nil
+		}
+		if list, err = c.standing(target); err == nil {
+			known[target] = list
+		}
+		return list, err
+	}
+}
+
 // insertHeld brings a held item along, under its own number unless another has
-// it here, with its dedup row and its charge.
-func (c *carry) insertHeld(h store.HeldItem) error {
+// it here, with its dedup row and its charge. It answers the number.
+func (c *carry) insertHeld(h store.HeldItem) (seq int64, err error) {
 	taken, err := c.t.c.one(func(row) {}, "SELECT 1 FROM charged WHERE target_pubkey = ? AND seq = ?", h.Target, h.Seq)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if head, err := c.t.Head(h.Target); err != nil {
-		return err
+		return 0, err
 	} else if taken || h.Seq > head {
 		if h.Seq, err = c.t.takeSeq(h.Target); err != nil {
-			return err
+			return 0, err
 		}
 	}
 	if _, err := c.t.c.exec("INSERT INTO quarantine ("+itemColumns+", held_at, actor, reason, wire) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
 		h.Target, h.Seq, h.Kind, h.ID, h.Sender, h.SenderHost, h.Hash, h.Size, h.AcceptedAt, h.ExpiresAt, h.HeldAt, h.Actor, h.Reason, h.Wire); err != nil {
-		return err
+		return 0, err
 	}
 	// A row that the backup has of an item long gone from its queue now names
 	// this one; one of other bytes stands.
 	if _, err := c.t.c.exec(`INSERT INTO dedup (sender_pubkey, item_id, target_pubkey, wire_hash, seq, accepted_at) VALUES (?, ?, ?, ?, ?, ?)
 		ON CONFLICT DO UPDATE SET seq = excluded.seq WHERE wire_hash = excluded.wire_hash`,
 		h.Sender, h.ID, h.Target, h.Hash, h.Seq, h.AcceptedAt); err != nil {
-		return err
+		return 0, err
 	}
 	account, err := c.t.accountOf(h.Target)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	return c.t.counters.enter(h.Item, account)
+	return h.Seq, c.t.counters.enter(h.Item, account)
 }

@@ -114,6 +114,66 @@ func TestCarryFromAnotherStore(t *testing.T) {
 	})
 }
 
+// A number that was ever given to a denial names that one or none after a restore:
+// who has it on a screen, or in a script, unblocks no other host.
+func TestCarryKeepsTheNumbersOfDenials(t *testing.T) {
+	t.Parallel()
+	gone := func(ids ...int64) story {
+		return func(tx store.Tx) error {
+			for _, id := range ids {
+				if err := tx.RemoveDenial(id); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+	}
+	deny := func(fps ...string) story {
+		return func(tx store.Tx) error {
+			for _, fp := range fps {
+				if err := denial4(fp, "op", "of "+fp)(tx); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+	}
+	for _, tt := range []struct {
+		name          string
+		before, after story
+		other         story // of a store that did not go on from the backup
+		want          string
+		next          int64
+	}{
+		{"what was added and removed since", deny("aa", "bb"), all(gone(1), deny("cc", "dd"), gone(4)), nil, "2bb 3cc", 5},
+		{"a number that only the backup has", deny("aa", "bb"), gone(1, 2), nil, "", 3},
+		{"the last ones given are gone from both", all(deny("aa", "bb", "cc"), gone(3)), nil, nil, "1aa 2bb", 4},
+		{"the last ones given are gone from the backup", all(deny("aa"), gone(1)), nil, deny(), "", 2},
+		{"two stores", deny("aa", "bb", "cc"), nil, all(deny("xx", "bb", "yy", "zz"), gone(4)), "5aa 6cc 7xx 8bb 9yy", 10},
+		{"two stores that deny the same", deny("aa", "bb"), nil, all(deny("aa", "bb", "cc"), gone(3)), "1aa 2bb", 4},
+		{"two stores that deny the same under other numbers", deny("aa", "bb"), nil, all(deny("aa", "cc", "bb"), gone(2)), "4aa 5bb", 6},
+		{"two stores, only the backup denies", deny("aa"), nil, deny(), "2aa", 3},
+	} {
+		copied, current := replaced(t, tt.before, tt.after)
+		if tt.other != nil {
+			current = another(t, late, tt.other)
+		}
+		s, _ := renewed(t, copied, current, Renewal{})
+		tell(t, s, deny("new"))
+		var got []string
+		looks(t, s, func(r store.Reader) error {
+			list, err := r.(reader).denials()
+			for _, d := range list {
+				got = append(got, fmt.Sprint(d.id, d.who.hostFP))
+			}
+			return err
+		})
+		if want := strings.TrimSpace(fmt.Sprintf("%s %dnew", tt.want, tt.next)); strings.Join(got, " ") != want {
+			t.Errorf("%s: got %v; want %s", tt.name, got, want)
+		}
+	}
+}
+
 // Of two denials of one subject, in stores that did not go on from each other,
 // the one that lasts longer decides until when.
 func TestCarryKeepsTheLaterEndOfADenial(t *testing.T) {

@@ -41,6 +41,7 @@ func TestCheckFindsFaults(t *testing.T) {
 		{"held counter of nothing", `INSERT INTO seqs (target_pubkey, next_seq, items, bytes, held_items) VALUES (zeroblob(32), 9, 1, 1, 1)`, "a queue's counter of held items"},
 		{"oldest", "UPDATE seqs SET oldest = oldest + 1", "a queue's oldest"},
 		{"oldest of another item", "UPDATE items SET accepted_at = accepted_at + 1", "a queue's oldest"},
+		{"queue size", "PRAGMA ignore_check_constraints = on; UPDATE seqs SET mib = mib + 1", "a queue's MiB"},
 		{"total held", "UPDATE totals SET value = value + 1 WHERE name = 'held'", "the total of held items"},
 		{"total held gone", "DELETE FROM totals WHERE name = 'held'", "the total of held items"},
 		{"fingerprint", "UPDATE enrolments SET host_fp = upper(host_fp)", "has the fingerprint"},

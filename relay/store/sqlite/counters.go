@@ -321,8 +321,8 @@ func (c *counters) flush() error {
 }
 
 // putQueue writes the row of a queue. A statement that names a column writes the
-// indexes that have it, changed or not: oldest is named only where it changes,
-// which for a queue that is not drained is seldom.
+// indexes that have it, changed or not: oldest and mib are named only where one of
+// them changes, which for a queue that is not drained is seldom.
 func (c *counters) putQueue(target wire.PublicKey, q, was queueRow) (err error) {
 	var oldest any // NULL while nothing is queued
 	if q.queued() > 0 {
@@ -330,11 +330,11 @@ func (c *counters) putQueue(target wire.PublicKey, q, was queueRow) (err error) 
 	}
 	switch {
 	case was.nextSeq == 0:
-		_, err = c.r.c.exec(`INSERT INTO seqs (target_pubkey, next_seq, items, bytes, held_items, held_bytes, oldest)
-			VALUES (?, ?, ?, ?, ?, ?, ?)`, target, q.nextSeq, q.Items, q.Bytes, q.held.Items, q.held.Bytes, oldest)
-	case q.oldest != was.oldest || (q.queued() == 0) != (was.queued() == 0):
-		_, err = c.r.c.exec(`UPDATE seqs SET next_seq = ?, items = ?, bytes = ?, held_items = ?, held_bytes = ?, oldest = ?
-			WHERE target_pubkey = ?`, q.nextSeq, q.Items, q.Bytes, q.held.Items, q.held.Bytes, oldest, target)
+		_, err = c.r.c.exec(`INSERT INTO seqs (target_pubkey, next_seq, items, bytes, mib, held_items, held_bytes, oldest)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?)`, target, q.nextSeq, q.Items, q.Bytes, q.MiB(), q.held.Items, q.held.Bytes, oldest)
+	case q.MiB() != was.MiB() || q.oldest != was.oldest || (q.queued() == 0) != (was.queued() == 0):
+		_, err = c.r.c.exec(`UPDATE seqs SET next_seq = ?, items = ?, bytes = ?, mib = ?, held_items = ?, held_bytes = ?, oldest = ?
+			WHERE target_pubkey = ?`, q.nextSeq, q.Items, q.Bytes, q.MiB(), q.held.Items, q.held.Bytes, oldest, target)
 	default:
 		_, err = c.r.c.exec("UPDATE seqs SET next_seq = ?, items = ?, bytes = ?, held_items = ?, held_bytes = ? WHERE target_pubkey = ?",
 			q.nextSeq, q.Items, q.Bytes, q.held.Items, q.held.Bytes, target)

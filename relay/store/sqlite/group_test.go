@@ -93,6 +93,10 @@ func TestFailedClosureLeavesNothingInMemory(t *testing.T) {
 	queues := func(tx store.Tx) error { // they are written where they are listed
 		return tx.Queues(store.ByDepth, nil, func(store.Queue) bool { return true })
 	}
+	mib := func(tx store.Tx) error { // it is pushed, and the queue listed by size
+		err := push(tx, storetest.Mail(storetest.Key("a"), storetest.Key("s"), "large", 1<<20))
+		return errors.Join(err, tx.Queues(store.ByBytes, nil, func(store.Queue) bool { return true }))
+	}
 	oldest := func(target string, queued int64) func(store.Tx) error {
 		return func(tx store.Tx) error {
 			q, err := tx.Queue(storetest.Key(target))
@@ -118,6 +122,7 @@ func TestFailedClosureLeavesNothingInMemory(t *testing.T) {
 		{"a hold, listed", []func(store.Tx) error{inserting("a", "1"), inserting("a", "2"), boom(holding("a", 1), oldest("a", 1), queues), oldest("a", 2), inserting("a", "3"),
 			boom(queues, holding("a", 2), queues), queues}, []string{"1", "2", "3"}, 3},
 		{"a new queue, listed", []func(store.Tx) error{boom(inserting("a", "1"), inserting("new", "1"), queues), queues, oldest("new", 0), inserting("a", "2")}, []string{"2"}, 1},
+		{"a MiB, listed", []func(store.Tx) error{boom(mib), inserting("a", "1"), boom(mib), queues, mib}, []string{"1", "large"}, 2},
 		{"a release", []func(store.Tx) error{inserting("a", "1"), holding("a", 1), boom(releasing("a", 1), queues), headIs("a", 1), oldest("a", 0), releasing("a", 1)},
 			[]string{"1"}, 1},
 		{"two failures at once", []func(store.Tx) error{boom(inserting("a", "1")), boom(inserting("a", "1"), totals), inserting("a", "2")}, []string{"2"}, 1},
@@ -211,5 +216,33 @@ func TestPanicInAViewIsItsCallers(t *testing.T) {
 	}
 	if got := queued(t, s, "a"); !slices.Equal(got, []string{"1"}) {
 		t.Errorf("got %v; want the item", got)
+	}
+}
+
+// The room that a group may take is not used up by closures that failed.
+func TestFailedClosureGivesItsRoomBack(t *testing.T) {
+	t.Parallel()
+	o := testOptions(memDir(t))
+	o.Free = func(string) (free, size int64, err error) { return 150 << 10, 1 << 20, nil } // 98 KiB for new mail, its log included
+	s := openStill(t, o)
+	mail := func(id string, err error) func(store.Tx) error {
+		return func(tx store.Tx) error {
+			return errors.Join(push(tx, storetest.Mail(storetest.Key("a"), storetest.Key("s"), id, 20<<10)), err)
+		}
+	}
+	three := func(tx store.Tx) error {
+		return errors.Join(mail("1", nil)(tx), mail("2", nil)(tx), mail("3", nil)(tx))
+	}
+	if err := s.serveAll(three)[0]; !errors.Is(err, store.ErrFull) {
+		t.Fatalf("three at once: got %v; want no room for them", err)
+	}
+	for i, err := range s.serveAll(mail("1", errOwn), mail("2", errOwn), mail("3", nil)) {
+		want := errOwn
+		if i == 2 {
+			want = nil
+		}
+		if !errors.Is(err, want) || errors.Is(err, store.ErrFull) {
+			t.Errorf("call %d: got %v; want %v", i, err, want)
+		}
 	}
 }

@@ -25,14 +25,19 @@ func (t *tx) Hold(target wire.PublicKey, seq int64, at time.Time, actor, reason 
 	if !t.take(it.Size) {
 		return store.ErrFull
 	}
+	return t.putAside(it, at, actor, reason)
+}
+
+// putAside moves a queued item into the quarantine.
+func (t *tx) putAside(it store.Item, at time.Time, actor, reason string) error {
 	if _, err := t.c.exec("INSERT INTO quarantine ("+itemColumns+", held_at, actor, reason, wire) SELECT "+itemColumns+
-		", ?, ?, ?, wire FROM items WHERE target_pubkey = ? AND seq = ?", at, actor, reason, target, seq); err != nil {
+		", ?, ?, ?, wire FROM items WHERE target_pubkey = ? AND seq = ?", at, actor, reason, it.Target, it.Seq); err != nil {
 		return err
 	}
-	if _, err = t.c.exec("DELETE FROM items WHERE target_pubkey = ? AND seq = ?", target, seq); err != nil {
+	if _, err := t.c.exec("DELETE FROM items WHERE target_pubkey = ? AND seq = ?", it.Target, it.Seq); err != nil {
 		return err
 	}
-	return t.counters.hold(target, it.Size)
+	return t.counters.hold(it.Target, it.Size)
 }
 
 func (t *tx) Release(target wire.PublicKey, seq int64) (int64, error) {

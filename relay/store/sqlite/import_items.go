@@ -99,7 +99,8 @@ func (q *importQueue) flush() error {
 		return nil
 	}
 	c := q.i.t.c
-	if _, err := c.exec("UPDATE seqs SET items = ?, bytes = ?, oldest = ? WHERE target_pubkey = ?", q.all.Items, q.all.Bytes, q.oldest, q.target); err != nil {
+	if _, err := c.exec("UPDATE seqs SET items = ?, bytes = ?, mib = ?, oldest = ? WHERE target_pubkey = ?",
+		q.all.Items, q.all.Bytes, q.all.MiB(), q.oldest, q.target); err != nil {
 		return err
 	}
 	for sender, u := range q.shares {

@@ -38,7 +38,7 @@ func TestPlans(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	queue := store.Queue{Target: a, Usage: store.Usage{Items: 9, Bytes: 9}, Oldest: at}
+	queue := store.Queue{Target: a, Usage: store.Usage{Items: 9, Bytes: 9 << 20}, Oldest: at}
 	queuesBy := func(by store.QueueOrder, after *store.Queue) func(store.Tx) error {
 		return func(tx store.Tx) error { return tx.Queues(by, after, func(store.Queue) bool { return true }) }
 	}
@@ -70,10 +70,10 @@ func TestPlans(t *testing.T) {
 		{"a queue of a view", func(tx store.Tx) error { _, err := own(tx).reader.Queue(a); return err },
 			[]string{"SEARCH s USING PRIMARY KEY (target_pubkey=?)", "SEARCH a USING PRIMARY KEY (target_pubkey=?)"}, false},
 		{"queues by depth", queuesBy(store.ByDepth, nil), []string{"seqs_depth (items>?)"}, false},
-		{"queues by size", queuesBy(store.ByBytes, nil), []string{"seqs_bytes (bytes>?)"}, false},
+		{"queues by size", queuesBy(store.ByBytes, nil), []string{"seqs_mib (mib>?)"}, false},
 		{"queues by age", queuesBy(store.ByOldest, nil), []string{"seqs_oldest (oldest>?)"}, false},
 		{"queues by depth, further", queuesBy(store.ByDepth, &queue), []string{"seqs_depth (items=? AND target_pubkey>?)", "seqs_depth (items>? AND items<?)"}, false},
-		{"queues by size, further", queuesBy(store.ByBytes, &queue), []string{"seqs_bytes (bytes=? AND target_pubkey>?)", "seqs_bytes (bytes>? AND bytes<?)"}, false},
+		{"queues by size, further", queuesBy(store.ByBytes, &queue), []string{"seqs_mib (mib=? AND target_pubkey>?)", "seqs_mib (mib>? AND mib<?)"}, false},
 		{"queues by age, further", queuesBy(store.ByOldest, &queue), []string{"seqs_oldest (oldest=? AND target_pubkey>?)", "seqs_oldest (oldest>?)"}, false},
 		{"shares", func(tx store.Tx) error {
 			return tx.Shares(a, sender, func(wire.PublicKey, store.Usage) bool { return true })
@@ -179,4 +179,47 @@ func explain(t *testing.T, s *Store, query string) (plan []string) {
 		t.Fatalf("explain %s: %v", query, err)
 	}
 	return plan
+}
+
+// The order by size is written only where a queue has a MiB more or less: the
+// bytecode of any other push does not open its index.
+func TestPushLeavesTheOrderBySizeAlone(t *testing.T) {
+	t.Parallel()
+	var update string
+	o := testOptions(t.TempDir())
+	o.fault = func(query string, done bool) error {
+		if strings.HasPrefix(query, "UPDATE seqs") {
+			update = query
+		}
+		return nil
+	}
+	s := mustOpen(t, o)
+	for _, tt := range []struct {
+		name   string
+		size   int
+		writes bool
+	}{{"first", 10, false}, {"small", 10, false}, {"large", 1 << 20, true}, {"small on large", 10, false}} {
+		update = ""
+		if err := s.Update(t.Context(), bigMail("a", tt.name, tt.size)); err != nil {
+			t.Fatal(err)
+		}
+		if tt.name == "first" { // it makes the row
+			continue
+		}
+		opened := map[string]bool{}
+		looks(t, s, func(r store.Reader) error {
+			names := map[int64]string{}
+			c := r.(reader).c
+			err := c.query(func(r row) error { names[r.int(0)] = r.text(1); return nil }, "SELECT rootpage, name FROM sqlite_schema")
+			return errors.Join(err, c.query(func(r row) error {
+				if r.text(1) == "OpenWrite" {
+					opened[names[r.int(3)]] = true
+				}
+				return nil
+			}, "EXPLAIN "+update, make([]any, strings.Count(update, "?"))...))
+		})
+		if opened["seqs_mib"] != tt.writes || !opened["seqs_depth"] {
+			t.Errorf("%s: %q opens %v; want seqs_mib %v, and seqs_depth", tt.name, update, opened, tt.writes)
+		}
+	}
 }

@@ -34,7 +34,7 @@ var queueOrders = map[store.QueueOrder]struct {
 	place                       func(store.Queue) any
 }{
 	store.ByDepth:  {"items > 0", "items", "<", "items DESC", func(q store.Queue) any { return q.Items }},
-	store.ByBytes:  {"bytes > 0", "bytes", "<", "bytes DESC", func(q store.Queue) any { return q.Bytes }},
+	store.ByBytes:  {"mib > 0", "mib", "<", "mib DESC", func(q store.Queue) any { return q.MiB() }},
 	store.ByOldest: {"oldest IS NOT NULL", "oldest", ">", "oldest", func(q store.Queue) any { return q.Oldest }},
 }
 

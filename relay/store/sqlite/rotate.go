@@ -53,9 +53,9 @@ func (t *tx) Rotate(r store.Rotation) (moved int64, err error) {
 }
 
 // moveQueue appends the old key's items to the new key's queue, in order; held
-// ones go along and stay held. An
-// item that both hold with the same bytes is kept once; with other bytes both
-// stay, and the new key's dedup row stands.
+// ones go along and stay held. An item that both have with the same bytes is kept
+// once, where the new key has it, and held when either held it; with other bytes
+// both stay, and the new key's dedup row stands.
 func (t *tx) moveQueue(from, to wire.PublicKey, fromAccount, toAccount string) (moved int64, err error) {
 	var queue []store.Item
 	if err := t.c.query(func(r row) error {
@@ -76,7 +76,7 @@ func (t *tx) moveQueue(from, to wire.PublicKey, fromAccount, toAccount string) (
 		if err != nil {
 			return 0, err
 		}
-		held, err := t.dedupOf(keys, it.ID, to)
+		there, err := t.dedupOf(keys, it.ID, to)
 		both := err == nil
 		if err != nil && !errors.Is(err, store.ErrNotFound) {
 			return 0, err
@@ -87,7 +87,12 @@ func (t *tx) moveQueue(from, to wire.PublicKey, fromAccount, toAccount string) (
 				return 0, err
 			}
 		}
-		if both && held.Hash == it.Hash {
+		if both && there.Hash == it.Hash {
+			if it.Held {
+				if err := t.holdLike(it, to, there.Seq); err != nil {
+					return 0, err
+				}
+			}
 			if _, err := t.c.exec("DELETE FROM "+table(it.Held)+" WHERE target_pubkey = ? AND seq = ?", from, it.Seq); err != nil {
 				return 0, err
 			}
@@ -114,6 +119,23 @@ func (t *tx) moveQueue(from, to wire.PublicKey, fromAccount, toAccount string) (
 		moved++
 	}
 	return moved, nil
+}
+
+// holdLike holds the same item where another key has it, if it is queued there
+// still, by whom and since when this one is held.
+func (t *tx) holdLike(it store.Item, key wire.PublicKey, seq int64) error {
+	there, err := t.Item(key, seq)
+	if errors.Is(err, store.ErrNotFound) || err == nil && there.ID != it.ID {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	h, err := t.HeldItem(it.Target, it.Seq)
+	if err != nil {
+		return err
+	}
+	return t.putAside(there, h.HeldAt, h.Actor, h.Reason)
 }
 
 // everyKeyOnce is everyKey that asks once about each key.

@@ -175,6 +175,9 @@ func (s *Store) open(o Options) error {
 		s.opened++
 	}
 	s.space.afterOpen()
+	// Whoever opens a log does not know that it was folded, and would write behind
+	// what is in it: command after command would take what acks need.
+	s.foldWhenLow()
 	return nil
 }
 

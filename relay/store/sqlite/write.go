@@ -21,6 +21,7 @@ type tx struct {
 	formerly map[wire.PublicKey][]wire.PublicKey // the keys that a key was rotated from, likewise
 	room     func() int64                        // the bytes that new mail may take, asked once a group
 	left     int64                               // of them
+	leftWas  int64                               // when the closure at hand began
 	seqNow   func() int64
 }
 
@@ -48,9 +49,16 @@ func (t *tx) begin() {
 	clear(t.formerly)
 }
 
+// next begins another closure.
+func (t *tx) next() {
+	t.counters.next()
+	t.leftWas = t.left
+}
+
 // back takes back what the closure at hand left in memory.
 func (t *tx) back() {
 	t.counters.back()
+	t.left = t.leftWas
 	clear(t.hosts)
 	clear(t.formerly)
 	t.info = nil

@@ -236,7 +236,7 @@ func (s *Store) begin() error {
 // is that of the transaction, which SQLite may have rolled back by itself: the
 // savepoint is gone then, and neither ROLLBACK TO nor RELEASE finds it.
 func (s *Store) savepoint(c *call) error {
-	s.tx.counters.next()
+	s.tx.next()
 	if _, err := s.w.exec("SAVEPOINT call"); err != nil {
 		return err
 	}

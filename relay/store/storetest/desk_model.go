@@ -44,13 +44,13 @@ func (m *model) Queues(by store.QueueOrder, after *store.Queue, each func(store.
 	var list []store.Queue
 	for t := range m.next {
 		q, _ := m.Queue(t)
-		if q.Items > 0 && (by != store.ByOldest || !q.Oldest.IsZero()) {
+		if q.Items > 0 && (by != store.ByBytes || q.MiB() > 0) && (by != store.ByOldest || !q.Oldest.IsZero()) {
 			list = append(list, q)
 		}
 	}
 	order := map[store.QueueOrder]func(a, b store.Queue) int{
 		store.ByDepth:  func(a, b store.Queue) int { return cmp.Compare(b.Items, a.Items) },
-		store.ByBytes:  func(a, b store.Queue) int { return cmp.Compare(b.Bytes, a.Bytes) },
+		store.ByBytes:  func(a, b store.Queue) int { return cmp.Compare(b.MiB(), a.MiB()) },
 		store.ByOldest: func(a, b store.Queue) int { return a.Oldest.Compare(b.Oldest) },
 	}[by]
 	if order == nil {

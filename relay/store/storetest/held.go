@@ -231,7 +231,7 @@ var heldTests = []subtest{
 			moved            int64
 			queue, held      []string // texts
 		}{
-			{"same bytes, the old key's held", true, false, "new", 0, []string{"new"}, nil},
+			{"same bytes, the old key's held", true, false, "new", 0, nil, []string{"new"}},
 			{"same bytes, the new key's held", false, true, "new", 0, nil, []string{"new"}},
 			{"same bytes, both held", true, true, "new", 0, nil, []string{"new"}},
 			{"other bytes, the old key's held", true, false, "old", 1, []string{"new"}, []string{"old"}},
@@ -261,6 +261,11 @@ var heldTests = []subtest{
 					}
 					if it.Target == to {
 						held = append(held, string(it.Wire))
+						why := "new"
+						if tt.oldHeld && (!tt.newHeld || it.Seq > 1) {
+							why = "old"
+						}
+						want(h, tt.name+": held because", it.Reason, why)
 					}
 					return true
 				})
@@ -274,17 +279,40 @@ var heldTests = []subtest{
 			n := int64(len(tt.queue) + len(tt.held))
 			u := get(h, func(r store.Reader) (store.Usage, error) { return r.ShareUsage(to, s) })
 			want(h, tt.name+": share", u, store.Usage{Items: n, Bytes: 3 * n})
+			q := get(h, func(r store.Reader) (store.Queue, error) { return r.Queue(to) })
+			want(h, tt.name+": charged as held", q.Held, store.Usage{Items: int64(len(tt.held)), Bytes: 3 * int64(len(tt.held))})
+			want(h, tt.name+": oldest queued", q.Oldest.IsZero(), len(tt.queue) == 0)
 			prunable := func() []string {
 				return keyNames(get(h, func(r store.Reader) ([]store.DedupKey, error) { return r.Prunable(epoch0.Add(1000*day), 10) }))
 			}
 			want(h, tt.name+": prunable", prunable(), []string(nil))
-			h.Write(func(tx store.Tx) error { return tx.Drop(store.Item{Target: to, Seq: 1, Held: tt.newHeld}) })
+			rowHeld := tt.newHeld || tt.oldHeld && tt.oldText == "new"
+			h.Write(func(tx store.Tx) error { return tx.Drop(store.Item{Target: to, Seq: 1, Held: rowHeld}) })
 			want(h, tt.name+": prunable without the row's item", prunable(), []string{"both"})
 			h.Write(func(tx store.Tx) error {
 				_, err := tx.Forget([]store.DedupKey{{Sender: s, ItemID: "both", Target: to}}, epoch0.Add(1000*day))
 				return err
 			})
 		}
+	}},
+	{"what only the new key holds stays held by whom it was, through rotations of both ends", func(h *Harness) {
+		old, next, s := Key("old"), Key("new"), Key("s")
+		h.enrol(host(old, "alpha", "acme"))
+		h.enrol(host(s, "sender", ""))
+		h.same(old, s, "both", "bytes")
+		h.rotate("s", "s2", "sender")
+		h.same(next, Key("s2"), "both", "bytes") // sent again, by the sender's new key
+		h.queue(next, Key("s2"), "other")
+		h.hold(old, 1, epoch0.Add(time.Hour), "op", "why")
+		h.rotate("old", "new", "alpha")
+		want(h, "queue", h.ids(next), []string{"other"})
+		held := h.held()
+		if len(held) != 1 || held[0].Target != next || held[0].Seq != 1 || held[0].Actor != "op" || !held[0].HeldAt.Equal(epoch0.Add(time.Hour)) {
+			h.Errorf("held: got %+v; want the new key's own, held as the old key's was", held)
+		}
+		h.wantUsage("after", []charge{{"queue old", 0, 0}, {"queue new", 2, 105}, {"account acme", 2, 105}, {"total", 2, 105}})
+		h.Write(func(tx store.Tx) error { _, err := tx.Release(next, 1); return err })
+		want(h, "released", h.ids(next), []string{"other", "both"})
 	}},
 	{"what the new key of a rotation had already does not come again, held or not", func(h *Harness) {
 		h.enrol(host(Key("old"), "alpha", "acme"))

@@ -14,7 +14,8 @@ import (
 var listTests = []subtest{
 	{"queues by depth, size and age, the equal ones by key", func(h *Harness) {
 		keys := sorted("a", "b", "c", "d", "e", "f")
-		sizes := [][]int{{10}, {10}, {10, 10}, {40}, {10, 10}, {10}} // by key: items of so many bytes
+		const mib = 1 << 20
+		sizes := [][]int{{mib + 10}, {mib - 1}, {mib - 10, 10}, {2 * mib}, {10, 10}, {mib + 20}} // by key: items of so many bytes
 		minutes := []int{3, 3, 1, 2, 3, 9}
 		for i, k := range keys {
 			for j, size := range sizes[i] {
@@ -27,7 +28,7 @@ var listTests = []subtest{
 		h.ack(Key("emptied"), 1)
 		h.hold(keys[5], 1, epoch0, "op", "") // nothing of it waits
 		for by, order := range map[store.QueueOrder][]int{
-			store.ByDepth: {2, 4, 0, 1, 3, 5}, store.ByBytes: {3, 2, 4, 0, 1, 5}, store.ByOldest: {2, 3, 0, 1, 4},
+			store.ByDepth: {2, 4, 0, 1, 3, 5}, store.ByBytes: {3, 0, 2, 5}, store.ByOldest: {2, 3, 0, 1, 4},
 		} {
 			for page := range 8 {
 				var got []int
@@ -49,6 +50,46 @@ var listTests = []subtest{
 			return r.Queues("name", nil, func(store.Queue) bool { return true })
 		}); err == nil {
 			h.Error("an order that there is not: got nil; want an error")
+		}
+	}},
+	{"a queue is listed by size while it holds a MiB", func(h *Harness) {
+		const mib = 1 << 20
+		a, b, s := Key("a"), Key("b"), Key("s")
+		put := func(id string, size int) func(tx store.Tx) error {
+			return func(tx store.Tx) error { _, err := tx.Insert(Mail(a, s, id, size)); return err }
+		}
+		for _, step := range []struct {
+			name string
+			do   func(tx store.Tx) error
+			want []wire.PublicKey
+		}{
+			{"a byte too few", put("1", mib-1), nil},
+			{"a MiB", put("2", 1), []wire.PublicKey{a}},
+			{"more", put("3", 10), []wire.PublicKey{a}},
+			{"held", func(tx store.Tx) error { return tx.Hold(a, 1, epoch0, "op", "") }, []wire.PublicKey{a}},
+			{"another one acked", func(tx store.Tx) error { _, err := tx.AckThrough(a, 2); return err }, []wire.PublicKey{a}},
+			{"all acked but what is held", func(tx store.Tx) error { _, err := tx.AckThrough(a, 3); return err }, nil},
+			{"again", put("4", 1), []wire.PublicKey{a}},
+			{"rotated", func(tx store.Tx) error {
+				_, err := tx.Rotate(store.Rotation{Old: a, New: b, Name: "b", Record: []byte("{}"), At: epoch0})
+				return err
+			}, []wire.PublicKey{b}},
+			{"dropped", func(tx store.Tx) error {
+				var held store.Item
+				err := tx.Held(func(it store.HeldItem) bool { held = it.Item; return true })
+				return errors.Join(err, tx.Drop(held))
+			}, nil},
+		} {
+			if step.name == "rotated" {
+				h.enrol(host(a, "a", ""))
+			}
+			h.Write(step.do)
+			var got []wire.PublicKey
+			h.Read(func(r store.Reader) error {
+				got = nil
+				return r.Queues(store.ByBytes, nil, func(q store.Queue) bool { got = append(got, q.Target); return true })
+			})
+			want(h, step.name, got, step.want)
 		}
 	}},
 	{"a list goes on from a row that is gone meanwhile", func(h *Harness) {

@@ -474,6 +474,9 @@ func (m *model) Rotate(r store.Rotation) (moved int64, _ error) {
 			delete(m.dedups, mine)
 		}
 		if both && theirs.Hash == it.Hash {
+			if t := theirs.of; it.Held && slices.Contains(m.items, t) && !t.Held { // a hold outlives a rotation
+				t.Held, t.heldAt, t.actor, t.reason = true, it.heldAt, it.actor, it.reason
+			}
 			m.remove(func(x *mailed) bool { return x == it })
 			continue
 		}

@@ -179,7 +179,11 @@ func (w *world) step(m *model) step {
 	ok := func(err error) (string, error) { return "", err }
 	switch n := w.rnd.IntN(132); {
 	case n < 40: // a push, as the relay does it: a duplicate is no insert
-		it := mailOf(a, b, id, strings.Repeat("x", 1+w.rnd.IntN(3))) // often the same bytes
+		size := 1 + w.rnd.IntN(3) // often the same bytes
+		if w.rnd.IntN(40) == 0 {
+			size += 1<<20 - 4 // with a small one more it is a MiB
+		}
+		it := mailOf(a, b, id, strings.Repeat("x", size))
 		it.AcceptedAt = now
 		if w.rnd.IntN(2) == 0 {
 			it.ExpiresAt = now.Add(time.Duration(w.rnd.IntN(600)) * time.Second)

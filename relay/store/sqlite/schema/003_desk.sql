@@ -3,25 +3,27 @@
 -- an index, so that none costs more as the store grows.
 
 -- Of what a queue is charged for, held is what stands in quarantine; oldest is
--- when the first of the queued items was accepted.
+-- when the first of the queued items was accepted. Queues are ordered by whole
+-- MiB: an index of their bytes would be written by every push, at two places.
 ALTER TABLE seqs RENAME TO seqs_2;
 CREATE TABLE seqs (
 	target_pubkey BLOB PRIMARY KEY CHECK (length(target_pubkey) = 32),
 	next_seq      INTEGER NOT NULL CHECK (next_seq > 0),
 	items         INTEGER NOT NULL CHECK (items >= 0),
 	bytes         INTEGER NOT NULL CHECK (bytes >= 0),
+	mib           INTEGER NOT NULL DEFAULT 0 CHECK (mib = bytes / 1048576),
 	held_items    INTEGER NOT NULL DEFAULT 0 CHECK (held_items BETWEEN 0 AND items),
 	held_bytes    INTEGER NOT NULL DEFAULT 0 CHECK (held_bytes BETWEEN 0 AND bytes),
 	oldest        INTEGER,
 	CHECK ((oldest IS NULL) = (items = held_items))
 ) STRICT, WITHOUT ROWID;
 INSERT INTO seqs
-	SELECT s.target_pubkey, next_seq, items, bytes, coalesce(n, 0), coalesce(b, 0),
+	SELECT s.target_pubkey, next_seq, items, bytes, bytes / 1048576, coalesce(n, 0), coalesce(b, 0),
 		(SELECT accepted_at FROM items i WHERE i.target_pubkey = s.target_pubkey ORDER BY seq LIMIT 1)
 	FROM seqs_2 s LEFT JOIN (SELECT target_pubkey, count(*) n, sum(bytes) b FROM quarantine GROUP BY 1) USING (target_pubkey);
 DROP TABLE seqs_2;
 CREATE INDEX seqs_depth ON seqs (items DESC, target_pubkey) WHERE items > 0;
-CREATE INDEX seqs_bytes ON seqs (bytes DESC, target_pubkey) WHERE bytes > 0;
+CREATE INDEX seqs_mib ON seqs (mib DESC, target_pubkey) WHERE mib > 0;
 CREATE INDEX seqs_oldest ON seqs (oldest, target_pubkey) WHERE oldest IS NOT NULL;
 INSERT INTO totals SELECT 'held', count(*) FROM quarantine;
 
