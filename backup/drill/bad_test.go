@@ -115,6 +115,7 @@ func TestEveryCheckCanFail(t *testing.T) {
 		{"compare", "same enrolments", "", []string{"UPDATE enrolments SET revoked_at = NULL WHERE host_name = 'host-04'"}},
 		{"compare", "revoked stay revoked", "", []string{"UPDATE enrolments SET revoked_at = NULL WHERE host_name = 'host-04'"}},
 		{"compare", "same denials", "0 in the restored", []string{"DELETE FROM deny"}},
+		{"compare", "same deny lists", "0 in the restored", []string{"DELETE FROM deny_lists"}},
 		{"compare", "same sender lists", "", []string{"DELETE FROM sender_lists"}},
 		{"compare", "same v1 sealing keys", "", []string{"UPDATE enc_ads SET sig = 'x'"}},
 		{"compare", "same v2 sealing keys", "", []string{"UPDATE enc_ad_records SET sig = 'x'"}},

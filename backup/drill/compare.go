@@ -11,7 +11,7 @@ import (
 // compared are the parts of a store that a restore brings back as they were, in
 // the order of the receipt.
 var compared = []string{
-	sqlite.PartItems, sqlite.PartHeld, sqlite.PartDedup, sqlite.PartEnrolments, sqlite.PartDenials, sqlite.PartSenderLists,
+	sqlite.PartItems, sqlite.PartHeld, sqlite.PartDedup, sqlite.PartEnrolments, sqlite.PartDenials, sqlite.PartDenyLists, sqlite.PartSenderLists,
 	sqlite.PartEncKeys, sqlite.PartEncAds, sqlite.PartRotations, sqlite.PartAcks, sqlite.PartHeads,
 }
 

@@ -26,7 +26,7 @@ import (
 // afterVerify are the checks of a drill after those of the verification, in order.
 var afterVerify = []string{
 	"restore", "age", "new epoch", "serve", "integrity",
-	"same items", "same held", "same dedup", "same enrolments", "same denials", "same sender lists", "same v1 sealing keys",
+	"same items", "same held", "same dedup", "same enrolments", "same denials", "same deny lists", "same sender lists", "same v1 sealing keys",
 	"same v2 sealing keys", "same rotations", "same acks", "same heads", "revoked stay revoked", "wire bytes",
 	"enrol", "push", "sender list", "push again", "pull", "pull again", "ack", "push after ack", "not again", "stale epoch", "sequence", "untouched",
 }

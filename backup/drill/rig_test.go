@@ -89,7 +89,8 @@ func (s *site) grow(tx store.Tx) error {
 		_, err := tx.Revoke(pub(i), s.now)
 		errs = append(errs, err)
 	}
-	errs = append(errs, tx.AddDenial(store.Denial{HostFP: "dead-beef", Reason: "spam", Source: "test", AddedAt: s.now}))
+	errs = append(errs, tx.AddDenial(store.Denial{HostFP: "dead-beef", Reason: "spam", Source: "test", AddedAt: s.now}),
+		tx.PutDenyList(store.DenyList{ID: "jti", Source: "test", IAT: s.now, Expires: s.now}))
 	list, sig := wire.MakeSenderList(s.hosts[6].Key, []wire.PublicKey{pub(7)}, s.now)
 	errs = append(errs, tx.PutSenderList(store.SenderList{Target: pub(6), Senders: []wire.PublicKey{pub(7)}, IAT: s.now, Record: list, Sig: sig}))
 	return errors.Join(errs...)

@@ -90,8 +90,10 @@ type Enrolment struct {
 	Account      string // proven by an authority, or ""
 	Org          string
 	AuthorizedBy string
+	ClientID     string // of the account's credential, or ""
 	EnrolledAt   time.Time
 	RevokedAt    time.Time // zero while live; never cleared once set
+	SessionEnds  time.Time // zero: it has none
 }
 
 // Live reports whether the host may still use the relay.
@@ -107,6 +109,14 @@ type Denial struct {
 	Source   string    // who added it
 	AddedAt  time.Time //
 	Until    time.Time // zero: until removed
+}
+
+// DenyList is the memory of an issuer's deny list that was taken.
+type DenyList struct {
+	ID      string // its jti
+	Source  string // as in Denial
+	IAT     time.Time
+	Expires time.Time // when it is too old to be taken again, and may be forgotten
 }
 
 // SenderList is what a target said of who may push to it.
@@ -258,8 +268,19 @@ type Reader interface {
 	LiveByName(name string, limit int) ([]Enrolment, error)
 	// LiveInAccount is the one live host of an account with that name.
 	LiveInAccount(account, name string) (Enrolment, error)
-	// Denied is the denial in force for a host at a time.
+	// ByClientID lists up to limit enrolments of a credential, revoked ones too, in
+	// the order of their keys.
+	ByClientID(clientID string, limit int) ([]Enrolment, error)
+	// Denied is the denial in force for a host at a time. It costs the same
+	// however many denials there are.
 	Denied(hostFP, clientID string, at time.Time) (Denial, error)
+	// DenialsNaming calls each for the denials, in force or not, that name exactly
+	// this host and this credential ("" for none), last added first.
+	DenialsNaming(hostFP, clientID string, each func(Denial) bool) error
+	// DenyList finds a list that was taken by its jti; NewestDenyList is that of a
+	// source with the highest iat.
+	DenyList(id string) (DenyList, error)
+	NewestDenyList(source string) (DenyList, error)
 	SenderList(target wire.PublicKey) (SenderList, error)
 	// Accepts reports whether target published a list, and whether it names
 	// sender. It costs less than SenderList.
@@ -336,6 +357,8 @@ type Reader interface {
 	// RotatedFrom lists up to limit keys that led to key by recorded
 	// rotations, the nearest first.
 	RotatedFrom(key wire.PublicKey, limit int) ([]wire.PublicKey, error)
+	// RotatedTo lists up to limit keys that key led to, the nearest first.
+	RotatedTo(key wire.PublicKey, limit int) ([]wire.PublicKey, error)
 
 	// Log lists operations, newest first and before an id (0: from the newest);
 	// op "" means all kinds.
@@ -367,6 +390,14 @@ type Tx interface {
 	// answers ErrNotFound.
 	AddDenial(Denial) error
 	RemoveDenial(id int64) error
+	// PruneDenials removes up to limit denials that ended before one time and were
+	// added before another, first ended first.
+	PruneDenials(ended, added time.Time, limit int) (pruned int64, err error)
+	// PutDenyList remembers a list, in place of what was known of its jti.
+	// ForgetDenyLists forgets those that expired before a time, save for the newest
+	// of each source.
+	PutDenyList(DenyList) error
+	ForgetDenyLists(before time.Time) (forgotten int64, err error)
 	// SetSeen remembers when hosts were last known to be there. It never goes
 	// back in time.
 	SetSeen(host wire.PublicKey, at time.Time) error

@@ -30,6 +30,7 @@ type Renewal struct {
 type Carried struct {
 	Revocations   int `json:"revocations"`
 	Denials       int `json:"denials"`
+	DenyLists     int `json:"deny_lists"`
 	SenderLists   int `json:"sender_lists"`
 	EncAds        int `json:"enc_ads"`        // v1
 	EncAdRecords  int `json:"enc_ad_records"` // v2
@@ -58,6 +59,7 @@ var errBackup = errors.New("of the backup")
 const (
 	stateRestored = "restored_paths" // path -> time
 	stateClock    = "clock"          // a suspicion about the clock, of the process that had it
+	stateKeys     = "jwks"           // the issuer's keys: one that has left them stays away
 	stateWanted   = "job-wanted:"    // then a job: it is due, whatever its schedule says
 )
 
@@ -87,6 +89,8 @@ func Renew(ctx context.Context, path, current string, r Renewal) (done Carried, 
 		}
 		err = errors.Join(err, c.close())
 	}()
+	backup, _ := (reader{c}).Info() // migrate says what is wrong with it
+	c.failed = nil
 	if err := migrate(c, false, Options{Now: func() time.Time { return r.At }}); err != nil {
 		return done, err
 	}
@@ -95,7 +99,7 @@ func Renew(ctx context.Context, path, current string, r Renewal) (done Carried, 
 	if _, err := c.exec("BEGIN IMMEDIATE"); err != nil {
 		return done, err
 	}
-	y := &carry{t: t, r: r}
+	y := &carry{t: t, r: r, backup: backup.Schema}
 	if from != nil {
 		y.from, y.schema = reader{from.c}, from.info.Schema
 	}
@@ -121,6 +125,7 @@ type carry struct {
 	t        *tx                     // on the copy of the backup
 	from     reader                  // of the replaced store
 	schema   int                     // of the replaced store, 0 when there is none
+	backup   int                     // schema of the backup, as it was taken
 	descends bool                    // the replaced store went on from what the backup holds
 	still    map[store.ItemMark]bool // of the restored store: what the replaced one holds too
 	r        Renewal
@@ -140,6 +145,7 @@ var carriers = []struct {
 	{"revocations", 1, (*carry).revocations},
 	{"rotations", 1, (*carry).rotations},
 	{"denials", 1, (*carry).denials},
+	{"deny lists", 4, (*carry).denyLists},
 	{"sender lists", 1, (*carry).senderLists},
 	{"v1 enc keys", 1, (*carry).encKeys},
 	{"v2 enc ads", 1, (*carry).encAds},
@@ -227,8 +233,8 @@ func (c *carry) begin() error {
 			return err
 		}
 	}
-	if c.schema < 2 { // what the process suspected that took the backup is long over
-		if err := c.t.SetState(stateClock, nil); err != nil {
+	if c.schema < 2 { // what the process suspected and trusted that took the backup is long over
+		if err := errors.Join(c.t.SetState(stateClock, nil), c.t.SetState(stateKeys, nil)); err != nil {
 			return err
 		}
 	}

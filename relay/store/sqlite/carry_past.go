@@ -14,14 +14,15 @@ import (
 // continues reports whether the replaced store went on from what the backup
 // holds: it is the same store by its birth, and its log has the newest line of
 // the backup's that it need not have dropped. A store that was restored from an
-// older backup since is of the same birth, and did not.
+// older backup since is of the same birth, and did not; nor did one of an older
+// schema.
 func (c *carry) continues() (bool, error) {
 	mine, err := c.t.Info()
 	if err != nil {
 		return false, err
 	}
 	theirs, err := c.from.Info()
-	if err != nil || !mine.CreatedAt.Equal(theirs.CreatedAt) || mine.RelayKey != theirs.RelayKey {
+	if err != nil || !mine.CreatedAt.Equal(theirs.CreatedAt) || mine.RelayKey != theirs.RelayKey || c.schema < c.backup {
 		return false, err
 	}
 	lines, err := c.t.lines()
@@ -170,8 +171,8 @@ func (c *carry) endRuns() error {
 }
 
 // state takes over what the program remembers between its runs: the replaced
-// store's word is newer. What a process suspected or wanted when the backup was
-// taken goes; the consumed paths of both stay consumed.
+// store's word is newer. What a process suspected, wanted or trusted when the backup
+// was taken goes; the consumed paths of both stay consumed.
 func (c *carry) state() error {
 	mine, err := restoredPaths(c.t.reader)
 	if err != nil {
@@ -187,7 +188,7 @@ func (c *carry) state() error {
 		}
 		mine[path] = at
 	}
-	if _, err := c.t.c.exec("DELETE FROM state WHERE name = ? OR substr(name, 1, ?) = ?", stateClock, len(stateWanted), stateWanted); err != nil {
+	if _, err := c.t.c.exec("DELETE FROM state WHERE name IN (?, ?) OR substr(name, 1, ?) = ?", stateClock, stateKeys, len(stateWanted), stateWanted); err != nil {
 		return err
 	}
 	if err := c.from.c.query(func(r row) error {

@@ -66,6 +66,11 @@ var comparisons = []struct {
 	{"a queue's MiB are not those of its bytes", `SELECT hex(target_pubkey), bytes, mib FROM seqs WHERE mib <> bytes / 1048576`, 3},
 	{"the total of held items differs from a count", `
 		SELECT value, n FROM (SELECT 'held' name, count(*) n FROM quarantine) LEFT JOIN totals USING (name) WHERE value IS NOT n`, 3},
+	{"a denial names nobody", `SELECT id FROM deny WHERE coalesce(host_fp, '') = '' AND coalesce(client_id, '') = ''`, 1},
+	{"a denial's number is above the last one given", `
+		SELECT id FROM deny WHERE id > coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'deny'), 0)`, 3},
+	{"a credential or a deny list has no name", `SELECT hex(host_pubkey) FROM enrolments WHERE client_id = ''
+		UNION ALL SELECT source FROM deny_lists WHERE jti = ''`, 4},
 }
 
 // inSum compares the sum of a table of counters with what is counted.

@@ -46,6 +46,12 @@ func TestCheckFindsFaults(t *testing.T) {
 		{"total held gone", "DELETE FROM totals WHERE name = 'held'", "the total of held items"},
 		{"fingerprint", "UPDATE enrolments SET host_fp = upper(host_fp)", "has the fingerprint"},
 		{"fingerprint missing", "UPDATE enrolments SET host_fp = ''", "has the fingerprint"},
+		{"denial of nobody", "PRAGMA ignore_check_constraints = on; UPDATE deny SET host_fp = NULL", "a denial names nobody"},
+		{"denial of an empty name", "UPDATE deny SET host_fp = ''", "a denial names nobody"},
+		{"denial's number", "UPDATE sqlite_sequence SET seq = 0 WHERE name = 'deny'", "a denial's number"},
+		{"denial's numbers forgotten", "DELETE FROM sqlite_sequence WHERE name = 'deny'", "a denial's number"},
+		{"credential without a name", "PRAGMA ignore_check_constraints = on; UPDATE enrolments SET client_id = ''", "has no name"},
+		{"deny list without a name", "PRAGMA ignore_check_constraints = on; INSERT INTO deny_lists VALUES ('', 's', 1, 1)", "has no name"},
 		{"listed sender gone", "DELETE FROM listed_senders", "not indexed"},
 		{"listed sender too many", "INSERT INTO listed_senders VALUES (zeroblob(32), zeroblob(32))", "in no list"},
 	}
@@ -57,6 +63,7 @@ func TestCheckFindsFaults(t *testing.T) {
 		_, err2 := tx.Insert(storetest.Mail(a, s, "2", 100))
 		return errors.Join(err, err2, tx.Hold(a, 2, at, "operator", "reason"),
 			tx.PutEnrolment(store.Enrolment{Key: a, Name: "alpha", Account: "acme", AuthorizedBy: "jwks", EnrolledAt: at}),
+			tx.AddDenial(store.Denial{HostFP: "fp", Reason: "r", Source: "s", AddedAt: at}),
 			tx.PutSenderList(store.SenderList{Target: a, Senders: []wire.PublicKey{s}, IAT: at, Record: []byte("{}")}))
 	}); err != nil {
 		t.Fatal(err)

@@ -27,6 +27,9 @@ type conn struct {
 	// back by itself (as on a full disk), what follows would commit alone.
 	failed error
 
+	// schema of a file that is read as it is, where that is an older one; else 0.
+	schema int
+
 	// ctx ends the queries of a long read; see during.
 	ctx context.Context
 

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"crypto/sha256"
+	"database/sql/driver"
 	"encoding/binary"
 	"fmt"
 	"hash"
@@ -44,6 +45,7 @@ const (
 	PartDedup       = "dedup"        //
 	PartEnrolments  = "enrolments"   // live and revoked
 	PartDenials     = "denials"      //
+	PartDenyLists   = "deny lists"   // left out where there are none
 	PartSenderLists = "sender lists" //
 	PartEncKeys     = "v1 sealing keys"
 	PartEncAds      = "v2 sealing keys"
@@ -71,19 +73,21 @@ var parts = []struct {
 	times         []int // columns
 	since         int
 	wires         bool
+	later         int // columns at its end that came later
 }{
-	{PartItems, itemColumns, "items", "target_pubkey, seq", []int{0, 4}, []int{8, 9}, 1, true},
-	{PartHeld, itemColumns + ", held_at, actor, reason", "quarantine", "target_pubkey, seq", []int{0, 4}, []int{8, 9, 10}, 2, true},
+	{PartItems, itemColumns, "items", "target_pubkey, seq", []int{0, 4}, []int{8, 9}, 1, true, 0},
+	{PartHeld, itemColumns + ", held_at, actor, reason", "quarantine", "target_pubkey, seq", []int{0, 4}, []int{8, 9, 10}, 2, true, 0},
 	{PartDedup, "sender_pubkey, item_id, target_pubkey, wire_hash, seq, accepted_at", "dedup",
-		"sender_pubkey, item_id, target_pubkey", []int{0, 2}, []int{5}, 1, false},
-	{PartEnrolments, "host_pubkey, host_name, owner_fp, account, org, authorized_by, enrolled_at, revoked_at", "enrolments", "host_pubkey", []int{0}, []int{6, 7}, 1, false},
-	{PartDenials, "host_fp, client_id, reason, source, added_at, until", "deny", "id", nil, []int{4, 5}, 1, false},
-	{PartSenderLists, "target_pubkey, senders, iat, record, sig", "sender_lists", "target_pubkey", []int{0}, nil, 1, false}, // a host dates it as it likes
-	{PartEncKeys, "host_pubkey, host_name, enc_pub, sig, at", "enc_ads", "host_pubkey", []int{0}, []int{4}, 1, false},
-	{PartEncAds, "host_pubkey, record, sig, at", "enc_ad_records", "host_pubkey", []int{0}, []int{3}, 1, false},
-	{PartHeads, "target_pubkey, next_seq", "seqs", "target_pubkey", []int{0}, nil, 1, false},
-	{PartAcks, "target_pubkey, acked_through", "acked", "target_pubkey", []int{0}, nil, 1, false},
-	{PartRotations, "old_pubkey, new_pubkey, host_name, record, at", "rotations", "old_pubkey", []int{0, 1}, []int{4}, 1, false},
+		"sender_pubkey, item_id, target_pubkey", []int{0, 2}, []int{5}, 1, false, 0},
+	{PartEnrolments, enrolmentColumns, "enrolments", "host_pubkey", []int{0}, []int{6, 7, 9}, 1, false, 2},
+	{PartDenials, "host_fp, client_id, reason, source, added_at, until", "deny", "id", nil, []int{4, 5}, 1, false, 0},
+	{PartDenyLists, denyListColumns, "deny_lists", "jti", nil, []int{2, 3}, 4, false, 0},
+	{PartSenderLists, "target_pubkey, senders, iat, record, sig", "sender_lists", "target_pubkey", []int{0}, nil, 1, false, 0}, // a host dates it as it likes
+	{PartEncKeys, "host_pubkey, host_name, enc_pub, sig, at", "enc_ads", "host_pubkey", []int{0}, []int{4}, 1, false, 0},
+	{PartEncAds, "host_pubkey, record, sig, at", "enc_ad_records", "host_pubkey", []int{0}, []int{3}, 1, false, 0},
+	{PartHeads, "target_pubkey, next_seq", "seqs", "target_pubkey", []int{0}, nil, 1, false, 0},
+	{PartAcks, "target_pubkey, acked_through", "acked", "target_pubkey", []int{0}, nil, 1, false, 0},
+	{PartRotations, "old_pubkey, new_pubkey, host_name, record, at", "rotations", "old_pubkey", []int{0, 1}, []int{4}, 1, false, 0},
 }
 
 // Contents reads the file in full.
@@ -111,12 +115,12 @@ func contents(ctx context.Context, c *conn, schema int, l Look) (Contents, error
 	}
 	total := int64(0)
 	for _, p := range parts {
-		sum := summer{h: sha256.New()}
+		sum := summer{h: sha256.New(), later: p.later}
 		if schema != 0 && schema < p.since {
-			out.Parts[p.name] = sum.part()
+			out.put(p.name, p.since, sum)
 			continue
 		}
-		columns := p.columns
+		columns := c.enrolments(p.columns)
 		if l.Wires && p.wires {
 			columns += ", wire"
 		}
@@ -144,9 +148,17 @@ func contents(ctx context.Context, c *conn, schema int, l Look) (Contents, error
 		if err != nil {
 			return out, err
 		}
-		out.Parts[p.name] = sum.part()
+		out.put(p.name, p.since, sum)
 	}
 	return out, nil
+}
+
+// put notes the sum of a part. A store that has nothing of what came with schema 4
+// sums up as it did before: receipts of then are compared with it.
+func (c *Contents) put(name string, since int, sum summer) {
+	if since < 4 || sum.rows > 0 {
+		c.Parts[name] = sum.part()
+	}
 }
 
 // lookAtWire compares the last column of an item's row with its hash.
@@ -221,16 +233,22 @@ func (c *Contents) note(part string, r row) {
 }
 
 // summer hashes rows, each value after its type and its length, so that no two
-// different lists of rows read the same.
+// different lists of rows read the same. The columns that came later are left out
+// of a row that has nothing in any of them; such a row is followed by a key, and
+// no column of them holds one.
 type summer struct {
-	h    hash.Hash
-	rows int64
-	buf  []byte
+	h     hash.Hash
+	rows  int64
+	later int
+	buf   []byte
 }
 
 func (s *summer) add(r row) {
 	s.rows++
 	s.buf = s.buf[:0]
+	if first := len(r) - s.later; !slices.ContainsFunc(r[first:], func(v driver.Value) bool { return v != nil }) {
+		r = r[:first]
+	}
 	for _, v := range r {
 		switch v := v.(type) {
 		case int64:

@@ -30,7 +30,8 @@ func fullStore(t *testing.T) *Store {
 			errs = append(errs, err)
 		}
 		_, err := tx.AckThrough(key("a"), 2)
-		errs = append(errs, err, tx.Hold(key("b"), 3, at, "test", "why"))
+		errs = append(errs, err, tx.Hold(key("b"), 3, at, "test", "why"),
+			tx.PutDenyList(store.DenyList{ID: "jti", Source: "s", IAT: at, Expires: at}))
 		_, err = tx.Revoke(key("gone"), at)
 		errs = append(errs, err, tx.AddDenial(store.Denial{HostFP: "x", Reason: "r", Source: "s", AddedAt: at}),
 			tx.PutSenderList(store.SenderList{Target: key("a"), Senders: []wire.PublicKey{key("b")}, IAT: at, Record: []byte("{}"), Sig: "s"}),

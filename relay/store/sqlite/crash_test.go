@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -32,7 +33,7 @@ func TestMain(m *testing.M) {
 
 var crashQueues = []string{"q0", "q1", "q2"}
 
-// writeForEver pushes and acks until it is killed. It prints a line for each
+// writeForEver pushes, acks and denies until it is killed. It prints a line for each
 // write once that was answered nil, and only then.
 func writeForEver(dir, round string) error {
 	o := testOptions(dir)
@@ -95,7 +96,58 @@ func writeForEver(dir, round string) error {
 			}
 		}()
 	}
+	go func() {
+		for i := 0; ; i++ {
+			id := fmt.Sprintf("%s-list-%d", round, i)
+			err := s.Update(context.Background(), func(tx store.Tx) error { return takeList(tx, id) })
+			if err == nil {
+				err = say("deny %s", id)
+			}
+			if err != nil {
+				failed <- err
+				return
+			}
+		}
+	}()
 	return <-failed
+}
+
+// takeList takes a deny list with an entry for a host and one for a credential.
+func takeList(tx store.Tx, id string) error {
+	at := faultTime
+	if last, err := tx.NewestDenyList("issuer"); err == nil {
+		at = last.IAT.Add(time.Second)
+	} else if !errors.Is(err, store.ErrNotFound) {
+		return err
+	}
+	return errors.Join(tx.AddDenial(store.Denial{HostFP: id, AddedAt: at}), tx.AddDenial(store.Denial{ClientID: id, AddedAt: at}), tx.PutDenyList(store.DenyList{ID: id, Source: "issuer", IAT: at, Expires: at.Add(time.Hour)}))
+}
+
+// verifyDenials looks for the lists that a killed process was told are stored. None
+// is there in part.
+func verifyDenials(t *testing.T, r store.Reader, when string, lists []string) {
+	t.Helper()
+	if newest, err := r.NewestDenyList("issuer"); err == nil {
+		lists = append(slices.Clone(lists), newest.ID) // it need not have been told
+	} else if len(lists) > 0 {
+		t.Errorf("%s: newest deny list: %v; want one", when, err)
+	}
+	for _, id := range lists {
+		l, err := r.DenyList(id)
+		_, err2 := r.Denied(id, "", l.IAT)
+		_, err3 := r.Denied("", id, l.IAT)
+		if err := errors.Join(err, err2, err3); err != nil {
+			t.Errorf("%s: deny list %s: %v; want it known, with its two entries", when, id, err)
+		}
+	}
+	if err := r.Denials("", 0, func(d store.Denial) bool { // and no entry without its list
+		if _, err := r.DenyList(d.HostFP + d.ClientID); err != nil {
+			t.Errorf("%s: %+v: %v; want its list", when, d, err)
+		}
+		return true
+	}); err != nil {
+		t.Errorf("%s: denials: %v", when, err)
+	}
 }
 
 // stored is an item that a killed process was told is stored.
@@ -104,7 +156,7 @@ type stored struct {
 	seq               int64
 }
 
-// TestCrashKill kills a process that pushes and acks, again and again on one
+// TestCrashKill kills a process that pushes, acks and denies, again and again on one
 // store. MBX_TORTURE_ROUNDS says how often.
 func TestCrashKill(t *testing.T) {
 	t.Parallel()
@@ -117,6 +169,7 @@ func TestCrashKill(t *testing.T) {
 	dir := t.TempDir()
 	heads := map[string]int64{} // the highest seq there was, by queue
 	var puts []stored
+	var lists []string
 	for round := range rounds {
 		stopAt := 1 + rnd.IntN(400)
 		acked := map[string]int64{}
@@ -132,16 +185,21 @@ func TestCrashKill(t *testing.T) {
 					t.Errorf("round %d: %s has seq %d in %s; want it above %d, the head before", round, p.id, p.seq, p.queue, heads[p.queue])
 				}
 				puts = append(puts, p)
+			case "deny":
+				lists = append(lists, f[1])
 			case "ack":
 				acked[f[1]] = max(acked[f[1]], atoi(t, f[2]))
 			}
 		}
-		verifyCrashed(t, dir, fmt.Sprint("round ", round), puts, acked, heads)
+		verifyCrashed(t, dir, fmt.Sprint("round ", round), puts, lists, acked, heads)
 		if t.Failed() {
 			t.Fatalf("round %d of %d, killed after %d answers", round, rounds, stopAt)
 		}
 	}
-	t.Logf("%d rounds, %d answered pushes", rounds, len(puts))
+	t.Logf("%d rounds, %d answered pushes, %d deny lists", rounds, len(puts), len(lists))
+	if len(lists) == 0 && len(puts) > 100 {
+		t.Error("no deny list was taken; want some, or this shows nothing of them")
+	}
 }
 
 func atoi(t *testing.T, s string) int64 {
@@ -187,7 +245,7 @@ func killedAfter(t *testing.T, dir, round string, n int) (lines []string) {
 // verifyCrashed opens what a killed process left: what it was told is stored
 // is there once, what it was told is acked is gone, and the store agrees with
 // itself. It notes the new heads.
-func verifyCrashed(t *testing.T, dir, when string, puts []stored, acked, heads map[string]int64) {
+func verifyCrashed(t *testing.T, dir, when string, puts []stored, lists []string, acked, heads map[string]int64) {
 	t.Helper()
 	s, err := Open(t.Context(), testOptions(dir))
 	if err != nil {
@@ -195,6 +253,7 @@ func verifyCrashed(t *testing.T, dir, when string, puts []stored, acked, heads m
 	}
 	defer checkedClose(t, s)
 	if err := s.View(t.Context(), func(r store.Reader) error {
+		verifyDenials(t, r, when, lists)
 		for _, q := range crashQueues {
 			key := storetest.Key(q)
 			head, err := r.Head(key)
@@ -251,5 +310,5 @@ func TestKilledWriterLeavesItsLog(t *testing.T) {
 	if _, err := Open(t.Context(), Options{Dir: dir, Key: storetest.Key("other relay")}); !errors.Is(err, ErrOtherKey) {
 		t.Errorf("open with another key: got %v; want ErrOtherKey", err)
 	}
-	verifyCrashed(t, dir, "after a refusal", nil, map[string]int64{}, map[string]int64{})
+	verifyCrashed(t, dir, "after a refusal", nil, nil, map[string]int64{}, map[string]int64{})
 }

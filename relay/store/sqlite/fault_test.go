@@ -160,7 +160,8 @@ func (c faultCase) facts(t *testing.T, s *Store) string {
 	t.Helper()
 	sc := storetest.Scope{Hosts: map[string]wire.PublicKey{}, Accounts: []string{c.tag("acme"), c.tag("zeta")},
 		Items: []string{"seed-1", "seed-2", "seed-3", "seed-4", "mate-1", "mate-2", "op-1", "op-2"}, Ops: []string{c.tag("op")},
-		Jobs: []string{c.tag("job")}, States: []string{c.tag("state"), c.tag("state 2")}, Denied: []string{c.tag("fp")}}
+		Jobs: []string{c.tag("job")}, States: []string{c.tag("state"), c.tag("state 2")}, Denied: []string{c.tag("fp")},
+		Clients: []string{c.tag("client")}, DenyLists: []string{c.tag("jti"), c.tag("jti 2")}, Sources: []string{c.tag("issuer")}}
 	for _, l := range []string{"t", "s", "n"} {
 		sc.Hosts[l] = c.key(l)
 		sc.Names = append(sc.Names, c.tag(l))
@@ -260,6 +261,29 @@ var faultOps = []struct {
 			tx.AddDenial(store.Denial{HostFP: c.tag("fp"), Reason: "r 2", Source: "test", AddedAt: faultTime}),
 			tx.Denials(c.tag("fp"), 0, func(d store.Denial) bool { last = d.ID; return false }))
 		return errors.Join(err, tx.RemoveDenial(last))
+	}, false},
+	{"take a deny list in place of one that is too old", func(c faultCase, tx store.Tx) error {
+		l := store.DenyList{ID: c.tag("jti"), Source: c.tag("issuer"), IAT: faultTime, Expires: faultTime}
+		err := tx.PutDenyList(l)
+		l.ID, l.IAT = c.tag("jti 2"), faultTime.Add(time.Second)
+		err2 := tx.PutDenyList(l)
+		_, err3 := tx.ForgetDenyLists(faultTime.Add(time.Second))
+		return errors.Join(err, err2, err3, tx.AddDenial(store.Denial{HostFP: c.tag("fp"), ClientID: c.tag("client"), Reason: "r", Source: "issuer", AddedAt: faultTime}))
+	}, false},
+	{"prune denials", func(c faultCase, tx store.Tx) error {
+		d := store.Denial{ClientID: c.tag("client"), Reason: "over", Source: "issuer", AddedAt: faultTime, Until: faultTime}
+		err := tx.AddDenial(d)
+		d.Reason, d.Until = "in force", faultTime.Add(time.Hour)
+		err2 := tx.AddDenial(d)
+		_, err3 := tx.PruneDenials(faultTime.Add(time.Second), faultTime.Add(time.Second), 1000)
+		return errors.Join(err, err2, err3)
+	}, false},
+	{"begin a session and find it", func(c faultCase, tx store.Tx) error {
+		e := c.host("t", c.tag("acme"))
+		e.ClientID, e.SessionEnds = c.tag("client"), faultTime.Add(time.Minute)
+		err := tx.PutEnrolment(e)
+		_, err2 := tx.ByClientID(e.ClientID, 9)
+		return errors.Join(err, err2)
 	}, false},
 	{"drop what is held", func(c faultCase, tx store.Tx) error {
 		it := c.item("t", "s", "seed-4")

@@ -91,6 +91,9 @@ func OpenFile(path string) (_ *File, err error) {
 	if err := checkTables(c, f.info.Schema); err != nil {
 		return nil, err
 	}
+	if f.info.Schema < len(steps) {
+		c.schema = f.info.Schema
+	}
 	return f, nil
 }
 

@@ -8,7 +8,7 @@ import (
 )
 
 func (r reader) Enrolments(after *store.Enrolment, each func(store.Enrolment) bool) error {
-	const head, tail = "SELECT " + enrolmentColumns + " FROM enrolments", " ORDER BY lower(host_name), host_pubkey"
+	head, tail := r.c.enrolments("SELECT "+enrolmentColumns+" FROM enrolments"), " ORDER BY lower(host_name), host_pubkey"
 	give := func(row row) bool { return each(enrolment(row)) }
 	if after == nil {
 		return r.list(give, span{head + " WHERE lower(host_name) >= ''" + tail, nil})
@@ -20,7 +20,7 @@ func (r reader) Enrolments(after *store.Enrolment, each func(store.Enrolment) bo
 
 func (r reader) ByFingerprint(fp string, limit int) (list []store.Enrolment, err error) {
 	err = r.c.query(func(row row) error { list = append(list, enrolment(row)); return nil },
-		"SELECT "+enrolmentColumns+" FROM enrolments WHERE host_fp = ? ORDER BY host_pubkey LIMIT ?", fp, limit)
+		r.c.enrolments("SELECT "+enrolmentColumns+" FROM enrolments WHERE host_fp = ? ORDER BY host_pubkey LIMIT ?"), fp, limit)
 	return list, err
 }
 
@@ -32,19 +32,6 @@ func (r reader) Seen(host wire.PublicKey) (at time.Time, err error) {
 func (t *tx) SetSeen(host wire.PublicKey, at time.Time) error {
 	_, err := t.c.exec("INSERT INTO last_seen VALUES (?, ?) ON CONFLICT DO UPDATE SET at = excluded.at WHERE at < excluded.at", host, at)
 	return err
-}
-
-func (r reader) Denials(hostFP string, before int64, each func(store.Denial) bool) error {
-	p := span{"SELECT " + denialColumns + " FROM deny WHERE id < ? ORDER BY id DESC", []any{from(before)}}
-	if hostFP != "" {
-		p = span{"SELECT " + denialColumns + " FROM deny WHERE host_fp = ? AND id < ? ORDER BY id DESC", []any{hostFP, from(before)}}
-	}
-	return r.list(func(row row) bool { return each(denialOf(row)) }, p)
-}
-
-func (t *tx) RemoveDenial(id int64) error {
-	n, err := t.c.exec("DELETE FROM deny WHERE id = ?", id)
-	return found(n > 0, err)
 }
 
 func (r reader) SenderLists(after wire.PublicKey, each func(store.SenderList) bool) error {

@@ -155,6 +155,16 @@ func goesOn(t *testing.T, s *Store) {
 			t.Errorf("insert: got seq %d, %v; want 5", seq, err)
 		}
 		_, err := tx.StartRun(store.Run{Job: "sweep", Holder: "p", StartedAt: at})
+		session := store.Enrolment{Key: storetest.Key("epsilon"), Name: "epsilon", Account: "acme", AuthorizedBy: "jwks", ClientID: "client-1", EnrolledAt: at, SessionEnds: at.Add(time.Minute)}
+		if err := tx.PutEnrolment(session); err != nil {
+			return err
+		}
+		if list, err := tx.ByClientID("client-1", 9); err != nil || len(list) != 1 || list[0] != session {
+			t.Errorf("hosts of a credential: got %+v, %v; want %+v", list, err, session)
+		}
+		if err := tx.PutDenyList(store.DenyList{ID: "jti", Source: "issuer", IAT: at, Expires: at.Add(time.Minute)}); err != nil {
+			return err
+		}
 		return errors.Join(err, tx.Hold(alpha, 2, at, "operator", "reason"), tx.SetState("a", []byte("1")))
 	}); err != nil {
 		t.Fatalf("after the migration: %v", err)
@@ -167,6 +177,14 @@ func goesOn(t *testing.T, s *Store) {
 			}
 		}
 		first := at.AddDate(0, 0, -1) // of all that the dumps hold
+		for what, want := range map[[2]string]string{{"fp", ""}: "blocked", {"x", "client"}: "listed", {"x", ""}: ""} {
+			if d, err := r.Denied(what[0], what[1], first); gone(err) != nil || d.Reason != want {
+				t.Errorf("denial of %q: got %+v, %v; want reason %q", what, d, err, want)
+			}
+		}
+		if e, err := r.Enrolment(alpha); err != nil || e.ClientID != "" || !e.SessionEnds.IsZero() {
+			t.Errorf("got %+v, %v; want neither credential nor session", e, err)
+		}
 		want := store.Queue{Target: alpha, Usage: store.Usage{Items: 4, Bytes: 150}, Held: store.Usage{Items: 1, Bytes: 60}, Oldest: first, Head: 5, Acked: 1}
 		if q, err := r.Queue(alpha); err != nil || q != want {
 			t.Errorf("got %+v, %v; want %+v", q, err, want)
@@ -205,6 +223,35 @@ func TestHeldItemsOfSchema2(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// What schema 3 denied is denied, and a number that it gave to a denial that was
+// removed is given to no other.
+func TestDenialsOfSchema3(t *testing.T) {
+	t.Parallel()
+	s := mustOpen(t, testOptions(restoreDump(t, "testdata/schema_003.sql")))
+	at, mallory := time.Date(2026, 10, 2, 12, 0, 0, 0, time.UTC), storetest.Key("mallory").Fingerprint()
+	tell(t, s, denial4("new", "operator", "new"))
+	looks(t, s, func(r store.Reader) error {
+		for _, tt := range []struct {
+			client string
+			at     time.Time
+			want   int64
+		}{{"", at, 4}, {"", at.AddDate(9, 0, 0), 4}, {"client", at, 4}} {
+			if d, err := r.Denied(mallory, tt.client, tt.at); err != nil || d.ID != tt.want {
+				t.Errorf("denied with %q at %s: got %+v, %v; want number %d", tt.client, tt.at, d, err, tt.want)
+			}
+		}
+		if d, err := r.Denied("new", "", at); err != nil || d.ID != 6 {
+			t.Errorf("a new one: got %+v, %v; want number 6", d, err)
+		}
+		return r.DenialsNaming(mallory, "client", func(d store.Denial) bool {
+			if d.ID != 3 || d.Reason != "both" {
+				t.Errorf("naming both: got %+v; want number 3", d)
+			}
+			return true
+		})
+	})
 }
 
 // A migration that fails at any statement leaves the schema before it or, once

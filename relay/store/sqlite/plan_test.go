@@ -108,8 +108,33 @@ func TestPlans(t *testing.T) {
 		{"denials", func(tx store.Tx) error { return tx.Denials("", 0, func(store.Denial) bool { return true }) }, []string{"INTEGER PRIMARY KEY (rowid<?)"}, false},
 		{"denials of a host", func(tx store.Tx) error { return tx.Denials("fp", 9, func(store.Denial) bool { return true }) },
 			[]string{"deny_host_fp (host_fp=? AND rowid<?)"}, false},
-		{"denied", func(tx store.Tx) error { _, err := tx.Denied("fp", "client", at); return gone(err) },
-			[]string{"deny_host_fp (host_fp=?)", "deny_client_id (client_id=?)"}, false},
+		{"denied", func(tx store.Tx) error { _, err := tx.Denied("fp", "", at); return gone(err) },
+			[]string{"deny_host_ends (host_fp=? AND client_id=? AND <expr>>?)"}, false},
+		{"denied with a credential", func(tx store.Tx) error { _, err := tx.Denied("fp", "client", at); return gone(err) },
+			[]string{"deny_host_ends (host_fp=? AND client_id=? AND <expr>>?)", "deny_client_ends (client_id=? AND <expr>>?)"}, false},
+		{"denials naming a host", func(tx store.Tx) error { return tx.DenialsNaming("fp", "", func(store.Denial) bool { return true }) },
+			[]string{"deny_names (host_fp=? AND client_id=?)"}, false},
+		{"denials naming both", func(tx store.Tx) error {
+			return tx.DenialsNaming("fp", "client", func(store.Denial) bool { return true })
+		},
+			[]string{"deny_names (host_fp=? AND client_id=?)"}, false},
+		{"denials naming a credential", func(tx store.Tx) error {
+			return tx.DenialsNaming("", "client", func(store.Denial) bool { return true })
+		},
+			[]string{"deny_client_id (client_id=?)"}, false},
+		{"prune denials", func(tx store.Tx) error { _, err := tx.PruneDenials(at, at, 10); return err },
+			[]string{"COVERING INDEX deny_until (until<", "INTEGER PRIMARY KEY (rowid=?)"}, false},
+		{"a deny list", func(tx store.Tx) error {
+			_, err := tx.DenyList("jti")
+			return errors.Join(gone(err), tx.PutDenyList(store.DenyList{ID: "jti", Source: "issuer", IAT: at, Expires: at}))
+		}, []string{"PRIMARY KEY (jti=?)"}, false},
+		{"the newest deny list", func(tx store.Tx) error { _, err := tx.NewestDenyList("issuer"); return err },
+			[]string{"deny_lists_newest (source=?)"}, false},
+		{"forget deny lists", func(tx store.Tx) error { _, err := tx.ForgetDenyLists(at); return err },
+			[]string{"deny_lists_expires (expires<?)", "deny_lists_newest (source=?)"}, false},
+		{"hosts of a credential", func(tx store.Tx) error { _, err := tx.ByClientID("client", 9); return err },
+			[]string{"enrolments_client (client_id=?)"}, false},
+		{"rotated to", func(tx store.Tx) error { _, err := tx.RotatedTo(a, 9); return err }, []string{"PRIMARY KEY (old_pubkey=?)"}, false},
 		{"undeny", func(tx store.Tx) error { return gone(tx.RemoveDenial(1)) }, []string{"INTEGER PRIMARY KEY (rowid=?)"}, false},
 		{"sender lists", func(tx store.Tx) error {
 			return tx.SenderLists(wire.PublicKey{}, func(store.SenderList) bool { return true })
@@ -179,6 +204,32 @@ func explain(t *testing.T, s *Store, query string) (plan []string) {
 		t.Fatalf("explain %s: %v", query, err)
 	}
 	return plan
+}
+
+// Whether a host is denied costs the same however many denials there are, of others or
+// of itself that are over: each way to be denied is one step into an index that has
+// all that it asks for in its order.
+func TestDeniedIsOneStepForEachWay(t *testing.T) {
+	t.Parallel()
+	var sent string
+	o := testOptions(t.TempDir())
+	o.fault = func(query string, done bool) error { sent = query; return nil }
+	s := mustOpen(t, o)
+	const host, client = "SEARCH deny USING INDEX deny_host_ends (host_fp=? AND client_id=? AND <expr>>?)", "SEARCH deny USING INDEX deny_client_ends (client_id=? AND <expr>>?)"
+	for credential, want := range map[string][]string{"": {host}, "client": {host, host, client}} {
+		var query string
+		if err := s.Update(t.Context(), func(tx store.Tx) error {
+			_, err := tx.Denied("fp", credential, time.UnixMilli(1))
+			query = sent
+			return gone(err)
+		}); err != nil {
+			t.Fatal(err)
+		}
+		steps := slices.DeleteFunc(explain(t, s, query), func(p string) bool { return !strings.HasPrefix(p, "SEARCH") && !strings.HasPrefix(p, "SCAN") })
+		if !slices.Equal(steps, want) {
+			t.Errorf("credential %q: got %q; want %q", credential, steps, want)
+		}
+	}
 }
 
 // The order by size is written only where a queue has a MiB more or less: the

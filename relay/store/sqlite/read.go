@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/agentmbx/agentmbx/relay/store"
@@ -60,51 +61,47 @@ func (r reader) Totals() (t store.Totals, err error) {
 	return t, err
 }
 
-const enrolmentColumns = "host_pubkey, host_name, owner_fp, account, org, authorized_by, enrolled_at, revoked_at"
+const enrolmentColumns = "host_pubkey, host_name, owner_fp, account, org, authorized_by, enrolled_at, revoked_at, client_id, session_ends"
+
+// enrolments is a query of enrolmentColumns as the schema of c allows it: a file of
+// an older one is read as if nothing stood in the columns that came later.
+func (c *conn) enrolments(query string) string {
+	if c.schema == 0 || c.schema >= 4 {
+		return query
+	}
+	return strings.Replace(query, "client_id, session_ends", "NULL, NULL", 1)
+}
 
 func enrolment(row row) store.Enrolment {
 	return store.Enrolment{
 		Key: row.key(0), Name: row.text(1), OwnerFP: row.text(2), Account: row.text(3), Org: row.text(4),
-		AuthorizedBy: row.text(5), EnrolledAt: row.time(6), RevokedAt: row.time(7),
+		AuthorizedBy: row.text(5), EnrolledAt: row.time(6), RevokedAt: row.time(7), ClientID: row.text(8), SessionEnds: row.time(9),
 	}
 }
 
 func (r reader) Enrolment(key wire.PublicKey) (e store.Enrolment, err error) {
 	ok, err := r.c.one(func(row row) { e = enrolment(row) },
-		"SELECT "+enrolmentColumns+" FROM enrolments WHERE host_pubkey = ?", key)
+		r.c.enrolments("SELECT "+enrolmentColumns+" FROM enrolments WHERE host_pubkey = ?"), key)
 	return e, found(ok, err)
 }
 
 func (r reader) LiveByName(name string, limit int) (list []store.Enrolment, err error) {
 	err = r.c.query(func(row row) error { list = append(list, enrolment(row)); return nil },
-		"SELECT "+enrolmentColumns+" FROM enrolments INDEXED BY enrolments_name WHERE lower(host_name) = lower(?) AND revoked_at IS NULL LIMIT ?",
+		r.c.enrolments("SELECT "+enrolmentColumns+" FROM enrolments INDEXED BY enrolments_name WHERE lower(host_name) = lower(?) AND revoked_at IS NULL LIMIT ?"),
 		name, limit) // else it might go through all that had the name and were revoked
 	return list, err
 }
 
 func (r reader) LiveInAccount(account, name string) (e store.Enrolment, err error) {
-	ok, err := r.c.one(func(row row) { e = enrolment(row) }, "SELECT "+enrolmentColumns+` FROM enrolments
-		WHERE account = ? AND lower(host_name) = lower(?) AND revoked_at IS NULL`, account, name)
+	ok, err := r.c.one(func(row row) { e = enrolment(row) }, r.c.enrolments("SELECT "+enrolmentColumns+` FROM enrolments
+		WHERE account = ? AND lower(host_name) = lower(?) AND revoked_at IS NULL`), account, name)
 	return e, found(ok, err)
 }
 
-func (r reader) Denied(hostFP, clientID string, at time.Time) (d store.Denial, err error) {
-	ok, err := r.c.one(func(row row) {
-		d = denialOf(row)
-	}, "SELECT "+denialColumns+` FROM deny
-		WHERE host_fp = ?1 AND (client_id IS NULL OR client_id = ?2) AND (until IS NULL OR until > ?3)
-		UNION ALL
-		SELECT `+denialColumns+` FROM deny
-		WHERE host_fp IS NULL AND client_id = ?2 AND (until IS NULL OR until > ?3)
-		LIMIT 1`, hostFP, clientID, at)
-	return d, found(ok, err)
-}
-
-const denialColumns = "id, host_fp, client_id, reason, source, added_at, until"
-
-func denialOf(row row) store.Denial {
-	return store.Denial{ID: row.int(0), HostFP: row.text(1), ClientID: row.text(2), Reason: row.text(3), Source: row.text(4),
-		AddedAt: row.time(5), Until: row.time(6)}
+func (r reader) ByClientID(clientID string, limit int) (list []store.Enrolment, err error) {
+	err = r.c.query(func(row row) error { list = append(list, enrolment(row)); return nil },
+		"SELECT "+enrolmentColumns+" FROM enrolments INDEXED BY enrolments_client WHERE client_id = ? ORDER BY host_pubkey LIMIT ?", clientID, limit)
+	return list, err
 }
 
 func (r reader) SenderList(target wire.PublicKey) (l store.SenderList, err error) {
@@ -303,6 +300,23 @@ func (r reader) Prunable(before time.Time, limit int) (list []store.DedupKey, er
 		return nil
 	}, "SELECT sender_pubkey, item_id, target_pubkey FROM dedup d WHERE "+prunable+" ORDER BY accepted_at LIMIT ?", before, limit)
 	return list, err
+}
+
+// RotatedTo goes one way: a key is rotated once.
+func (r reader) RotatedTo(key wire.PublicKey, limit int) (keys []wire.PublicKey, err error) {
+	seen := map[wire.PublicKey]bool{key: true}
+	for len(keys) < limit {
+		ok, err := r.c.one(func(row row) { key = row.key(0) }, "SELECT new_pubkey FROM rotations WHERE old_pubkey = ?", key)
+		if err != nil {
+			return nil, err
+		}
+		if !ok || seen[key] {
+			break
+		}
+		seen[key] = true
+		keys = append(keys, key)
+	}
+	return keys, nil
 }
 
 func (r reader) RotatedFrom(key wire.PublicKey, limit int) (keys []wire.PublicKey, err error) {

@@ -28,6 +28,7 @@ func (t *tx) Rotate(r store.Rotation) (moved int64, err error) {
 	successor.Name = old.Name
 	if old.Account != "" || successor.Account == "" { // a stronger authority's word is never lost
 		successor.Account, successor.Org, successor.AuthorizedBy = old.Account, old.Org, old.AuthorizedBy
+		successor.ClientID, successor.SessionEnds = old.ClientID, old.SessionEnds
 	}
 	if _, err := t.Revoke(r.Old, r.At); err != nil {
 		return 0, err

@@ -176,13 +176,15 @@ func (t *tx) PutEnrolment(e store.Enrolment) error {
 		}
 	}
 	return t.putEnrolment(e, ` ON CONFLICT (host_pubkey) DO UPDATE SET host_name = excluded.host_name, owner_fp = excluded.owner_fp,
-		account = excluded.account, org = excluded.org, authorized_by = excluded.authorized_by, enrolled_at = excluded.enrolled_at`)
+		account = excluded.account, org = excluded.org, authorized_by = excluded.authorized_by, enrolled_at = excluded.enrolled_at,
+		client_id = excluded.client_id, session_ends = excluded.session_ends`)
 }
 
 // putEnrolment writes the row of an enrolment, with the fingerprint of its key.
 func (t *tx) putEnrolment(e store.Enrolment, onConflict string) error {
-	_, err := t.c.exec("INSERT INTO enrolments ("+enrolmentColumns+", host_fp) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"+onConflict,
-		e.Key, e.Name, e.OwnerFP, optional(e.Account), optional(e.Org), e.AuthorizedBy, e.EnrolledAt, e.RevokedAt, e.Key.Fingerprint())
+	_, err := t.c.exec("INSERT INTO enrolments ("+enrolmentColumns+", host_fp) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"+onConflict,
+		e.Key, e.Name, e.OwnerFP, optional(e.Account), optional(e.Org), e.AuthorizedBy, e.EnrolledAt, e.RevokedAt,
+		optional(e.ClientID), e.SessionEnds, e.Key.Fingerprint())
 	return err
 }
 
@@ -200,12 +202,6 @@ func (t *tx) Revoke(key wire.PublicKey, at time.Time) (bool, error) {
 		return false, err
 	}
 	return true, t.counters.addTotal(totalEnrolments, -1)
-}
-
-func (t *tx) AddDenial(d store.Denial) error {
-	_, err := t.c.exec("INSERT INTO deny (host_fp, client_id, reason, source, added_at, until) VALUES (?, ?, ?, ?, ?, ?)",
-		optional(d.HostFP), optional(d.ClientID), d.Reason, d.Source, d.AddedAt, d.Until)
-	return err
 }
 
 func (t *tx) PutSenderList(l store.SenderList) error {

@@ -14,16 +14,19 @@ import (
 
 // A Scope names what Facts is to look at.
 type Scope struct {
-	Hosts    map[string]wire.PublicKey // by the label to print
-	Accounts []string
-	Items    []string // item ids whose dedup rows are looked up
-	Names    []string
-	Ops      []string // kinds of the log
-	Jobs     []string // jobs whose runs are listed
-	States   []string // names of state
-	Denied   []string // fingerprints whose denials are listed
-	Global   bool     // info, totals, the order of all that is held and whole lists too
-	Page     int      // rows at a time of the lists that have pages; 0: all at once
+	Hosts     map[string]wire.PublicKey // by the label to print
+	Accounts  []string
+	Items     []string // item ids whose dedup rows are looked up
+	Names     []string
+	Ops       []string // kinds of the log
+	Jobs      []string // jobs whose runs are listed
+	States    []string // names of state
+	Denied    []string // fingerprints whose denials are listed
+	Clients   []string // credentials whose hosts and denials are listed
+	DenyLists []string // by jti
+	Sources   []string // of deny lists
+	Global    bool     // info, totals, the order of all that is held and whole lists too
+	Page      int      // rows at a time of the lists that have pages; 0: all at once
 }
 
 // Facts tells all that r answers about a scope as text, one fact a line, so
@@ -48,6 +51,7 @@ func Facts(r store.Reader, sc Scope) (string, error) {
 	for _, fp := range sc.Denied {
 		f.denials(fp, sc.Page)
 	}
+	f.accounts(sc)
 	held := map[wire.PublicKey][]store.HeldItem{}
 	if err := r.Held(func(it store.HeldItem) bool {
 		held[it.Target] = append(held[it.Target], it)
@@ -161,8 +165,8 @@ func (f *facts) runs(job string) {
 func (f *facts) host(l string, k wire.PublicKey, labels []string, sc Scope) {
 	r := f.r
 	e, err := r.Enrolment(k)
-	f.line(err, "%s enrolment name %q fp %q account %q org %q by %q at %s revoked %s", l, e.Name, e.OwnerFP, e.Account, e.Org,
-		e.AuthorizedBy, stamp(e.EnrolledAt), stamp(e.RevokedAt))
+	f.line(err, "%s enrolment name %q fp %q account %q org %q by %q at %s revoked %s, credential %q until %s", l, e.Name, e.OwnerFP, e.Account, e.Org,
+		e.AuthorizedBy, stamp(e.EnrolledAt), stamp(e.RevokedAt), e.ClientID, stamp(e.SessionEnds))
 	head, err := r.Head(k)
 	f.line(err, "%s head %d", l, head)
 	acked, err := r.Acked(k)
@@ -176,6 +180,8 @@ func (f *facts) host(l string, k wire.PublicKey, labels []string, sc Scope) {
 	f.line(err, "%s enc ad %q %s %s", l, ad.Record, ad.Sig, stamp(ad.At))
 	from, err := r.RotatedFrom(k, 1000)
 	f.line(err, "%s rotated from %v", l, f.names(from, false))
+	to, err := r.RotatedTo(k, 1000)
+	f.line(err, "%s rotated to %v", l, f.names(to, false))
 	list, err := r.SenderList(k)
 	f.line(err, "%s list %v iat %s record %q sig %q", l, f.names(list.Senders, true), stamp(list.IAT), list.Record, list.Sig)
 	f.line(r.Page(k, 0, 1<<30, func(it store.Item) bool {

@@ -21,6 +21,10 @@ var hostTests = []subtest{
 			wantErr(h, "live in account", err, store.ErrNotFound)
 			_, err = r.Denied("fp", "client", epoch0)
 			wantErr(h, "denied", err, store.ErrNotFound)
+			_, err = r.DenyList("jti")
+			wantErr(h, "deny list", err, store.ErrNotFound)
+			_, err = r.NewestDenyList("issuer")
+			wantErr(h, "newest deny list", err, store.ErrNotFound)
 			_, err = r.SenderList(a)
 			wantErr(h, "sender list", err, store.ErrNotFound)
 			_, err = r.EncKey(a)
@@ -39,7 +43,7 @@ var hostTests = []subtest{
 			"a head 0\na acked 0\na queue {Items:0 Bytes:0}\n"+
 				"queue of a holds {Items:0 Bytes:0}, of it held {Items:0 Bytes:0}, oldest never, head 0, acked 0\n"+
 				"a holds from []\na has in the queue of []\na seen never\na by its fingerprint: 0\n"+
-				"a rotated from []\na items end\na accepts a false false\na share of a {Items:0 Bytes:0}\n")
+				"a rotated from []\na rotated to []\na items end\na accepts a false false\na share of a {Items:0 Bytes:0}\n")
 		wantErr(h, "rotation of a stranger", h.Update(h.Context(), func(tx store.Tx) error {
 			_, err := tx.Rotate(store.Rotation{Old: a, New: b, Name: "n", Record: []byte("{}"), At: epoch0})
 			return err

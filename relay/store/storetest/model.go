@@ -20,6 +20,7 @@ type model struct {
 	info      store.Info
 	enrol     map[wire.PublicKey]store.Enrolment
 	denials   []store.Denial
+	denyLists map[string]store.DenyList
 	lists     map[wire.PublicKey]store.SenderList
 	encKeys   map[wire.PublicKey]store.EncKey
 	encAds    map[wire.PublicKey]store.EncAd
@@ -58,7 +59,7 @@ func newModel(in store.Info, floor func() int64) *model {
 		enrol: map[wire.PublicKey]store.Enrolment{}, lists: map[wire.PublicKey]store.SenderList{},
 		encKeys: map[wire.PublicKey]store.EncKey{}, encAds: map[wire.PublicKey]store.EncAd{},
 		dedups: map[store.DedupKey]memory{}, next: map[wire.PublicKey]int64{}, acked: map[wire.PublicKey]int64{},
-		state: map[string][]byte{}, seen: map[wire.PublicKey]time.Time{},
+		state: map[string][]byte{}, seen: map[wire.PublicKey]time.Time{}, denyLists: map[string]store.DenyList{},
 	}
 }
 
@@ -67,7 +68,7 @@ func (m *model) clone() *model {
 	c := *m
 	c.enrol, c.lists = maps.Clone(m.enrol), maps.Clone(m.lists)
 	c.encKeys, c.encAds = maps.Clone(m.encKeys), maps.Clone(m.encAds)
-	c.next, c.acked = maps.Clone(m.next), maps.Clone(m.acked)
+	c.next, c.acked, c.denyLists = maps.Clone(m.next), maps.Clone(m.acked), maps.Clone(m.denyLists)
 	c.denials, c.rotations, c.ops = slices.Clone(m.denials), slices.Clone(m.rotations), slices.Clone(m.ops)
 	c.runs, c.state, c.seen = slices.Clone(m.runs), maps.Clone(m.state), maps.Clone(m.seen)
 	copies := map[*mailed]*mailed{}
@@ -460,6 +461,7 @@ func (m *model) Rotate(r store.Rotation) (moved int64, _ error) {
 	next.Name = old.Name
 	if old.Account != "" || next.Account == "" {
 		next.Account, next.Org, next.AuthorizedBy = old.Account, old.Org, old.AuthorizedBy
+		next.ClientID, next.SessionEnds = old.ClientID, old.SessionEnds
 	}
 	_, _ = m.Revoke(r.Old, r.At)
 	if err := m.PutEnrolment(next); err != nil {

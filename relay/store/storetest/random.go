@@ -47,7 +47,8 @@ func randomWrites(h *Harness) {
 	seed := Seed(h)
 	w := &world{rnd: rand.New(rand.NewPCG(seed, 1)), floor: &h.floor, clock: epoch0}
 	w.scope = Scope{Hosts: map[string]wire.PublicKey{}, Accounts: []string{"acme", "zeta"}, Names: []string{"alpha", "beta", "gamma"},
-		Ops: []string{"", "restore", "sweep"}, Jobs: []string{"", "sweep", "backup"}, States: []string{"s1", "s2"}, Denied: []string{"fp-0", "fp-1", "fp-2"}, Global: true}
+		Ops: []string{"", "restore", "sweep"}, Jobs: []string{"", "sweep", "backup"}, States: []string{"s1", "s2"}, Denied: []string{"fp-0", "fp-1", "fp-2"},
+		Clients: []string{"client-0", "client-1", "client-2"}, DenyLists: []string{"list-0", "list-1", "list-2", "list-3"}, Sources: []string{"issuer", "issuer-list"}, Global: true}
 	for i := range 8 {
 		label := fmt.Sprint("h", i)
 		w.scope.Hosts[label] = Key(label)
@@ -142,9 +143,11 @@ func (w *world) lists(r store.Reader) (string, error) {
 	for _, k := range prunable {
 		out = append(out, fmt.Sprintf("prunable %s of h%d from h%d", k.ItemID, slices.Index(w.keys, k.Target), slices.Index(w.keys, k.Sender)))
 	}
-	for _, fp := range []string{"fp-0", "fp-1", "fp-2"} {
-		_, err := r.Denied(fp, "client-"+fp[3:], w.clock)
-		out = append(out, fmt.Sprintf("denied %s %v", fp, err == nil))
+	for _, fp := range append(w.scope.Denied, "") {
+		for _, client := range append(w.scope.Clients, "") {
+			_, err := r.Denied(fp, client, w.clock)
+			out = append(out, fmt.Sprintf("denied %s %s %v", fp, client, err == nil))
+		}
 	}
 	slices.Sort(out)
 	return strings.Join(out, "\n"), errors.Join(err1, err2, err3)
@@ -177,7 +180,7 @@ func (w *world) step(m *model) step {
 		return fmt.Sprintf(format, args...)
 	}
 	ok := func(err error) (string, error) { return "", err }
-	switch n := w.rnd.IntN(132); {
+	switch n := w.rnd.IntN(146); {
 	case n < 40: // a push, as the relay does it: a duplicate is no insert
 		size := 1 + w.rnd.IntN(3) // often the same bytes
 		if w.rnd.IntN(40) == 0 {
@@ -228,6 +231,9 @@ func (w *world) step(m *model) step {
 	case n < 70:
 		e := host(a, name, account)
 		e.EnrolledAt = now
+		if w.rnd.IntN(2) == 0 {
+			e.ClientID, e.SessionEnds = pick(w, w.scope.Clients), now.Add(time.Minute)
+		}
 		return step{say("enrol %v as %s in %q", a, name, account), func(tx store.Tx) (string, error) {
 			err := tx.PutEnrolment(e)
 			if errors.Is(err, store.ErrNameTaken) {
@@ -283,13 +289,18 @@ func (w *world) step(m *model) step {
 		return step{say("epoch"), func(tx store.Tx) (string, error) {
 			return ok(errors.Join(tx.SetEpoch("e-"+id), tx.SetHeartbeat(now)))
 		}}
-	case n < 95:
-		k := strconv.Itoa(w.rnd.IntN(3))
-		d := store.Denial{HostFP: "fp-" + k, AddedAt: now, Until: now.Add(time.Duration(w.rnd.IntN(60)) * time.Second)}
-		if w.rnd.IntN(2) == 0 {
-			d.ClientID = "client-" + k
+	case n < 95, n >= 140:
+		d := store.Denial{HostFP: pick(w, w.scope.Denied), ClientID: pick(w, w.scope.Clients), AddedAt: now}
+		switch w.rnd.IntN(3) {
+		case 0:
+			d.HostFP = ""
+		case 1:
+			d.ClientID = ""
 		}
-		return step{say("deny %s", k), func(tx store.Tx) (string, error) { return ok(tx.AddDenial(d)) }}
+		if w.rnd.IntN(8) > 0 {
+			d.Until = now.Add(time.Duration(w.rnd.IntN(60)) * time.Second)
+		}
+		return step{say("deny %s %s", d.HostFP, d.ClientID), func(tx store.Tx) (string, error) { return ok(tx.AddDenial(d)) }}
 	case n < 102:
 		q := m.queue(a)
 		if len(q) == 0 {
@@ -373,6 +384,23 @@ func (w *world) step(m *model) step {
 			err3 := tx.Shares(a, wire.PublicKey{}, func(k wire.PublicKey, u store.Usage) bool { answer += fmt.Sprint(k, u, " "); return true })
 			err4 := tx.SharesOf(a, wire.PublicKey{}, func(k wire.PublicKey, u store.Usage) bool { answer += fmt.Sprint(k, u, " "); return true })
 			return answer + fmt.Sprint(q), errors.Join(err, err2, err3, err4)
+		}}
+	case n < 132:
+		ended, added, limit := now.Add(-time.Duration(w.rnd.IntN(30))*time.Second), now.Add(-time.Duration(w.rnd.IntN(30))*time.Second), w.rnd.IntN(4)
+		return step{say("prune denials, %d", limit), func(tx store.Tx) (string, error) {
+			n, err := tx.PruneDenials(ended, added, limit)
+			return fmt.Sprint(n), err
+		}}
+	case n < 135:
+		l := store.DenyList{ID: pick(w, w.scope.DenyLists), Source: pick(w, w.scope.Sources), IAT: now, Expires: now.Add(time.Duration(w.rnd.IntN(60)) * time.Second)}
+		if w.rnd.IntN(2) == 0 {
+			l.IAT = now.Add(-time.Hour) // of no other list either
+		}
+		return step{say("deny list %s of %s", l.ID, l.Source), func(tx store.Tx) (string, error) { return ok(tx.PutDenyList(l)) }}
+	case n < 136:
+		return step{say("forget deny lists"), func(tx store.Tx) (string, error) {
+			n, err := tx.ForgetDenyLists(now)
+			return fmt.Sprint(n), err
 		}}
 	default: // a read of what was written so far, in the midst of it
 		return step{say("totals"), func(tx store.Tx) (string, error) {

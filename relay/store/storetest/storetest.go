@@ -36,6 +36,7 @@ func Run(t *testing.T, open Opener) {
 		{"updates", updateTests},
 		{"life", lifeTests},
 		{"hosts", hostTests},
+		{"accounts", accountTests},
 		{"queues", queueTests},
 		{"counters", counterTests},
 		{"sweeps", sweepTests},

@@ -240,7 +240,8 @@ func everything(h *Harness) (Scope, string) {
 	sc := Scope{
 		Hosts:    map[string]wire.PublicKey{"a": Key("a"), "b": Key("b"), "c1": Key("c1"), "d1": Key("d1"), "c2": Key("c2"), "d2": Key("d2")},
 		Accounts: []string{"acme"}, Items: []string{"one1", "two1", "held1", "released1", "one2", "two2", "held2", "released2"}, Names: []string{"alpha"}, Ops: []string{"", "sweep"},
-		Jobs: []string{"", "sweep", "backup"}, States: []string{"state"}, Denied: []string{"fp1", "fp2"}, Global: true,
+		Jobs: []string{"", "sweep", "backup"}, States: []string{"state"}, Denied: []string{"fp1", "fp2", "over"}, Global: true,
+		Clients: []string{"client", "client 2"}, DenyLists: []string{"jti1", "jti2", "jti"}, Sources: []string{"issuer"},
 	}
 	return sc, h.Facts(sc)
 }
@@ -251,7 +252,7 @@ func writeEverything(tx store.Tx, n string) error {
 	for _, f := range []func() error{
 		func() error { return tx.PutEnrolment(host(a, "alpha", "acme")) },
 		func() error { return tx.PutEnrolment(host(b, "beta"+n, "")) },
-		func() error { return tx.PutEnrolment(host(c, "gamma"+n, "acme")) },
+		func() error { return tx.PutEnrolment(session(c, "gamma"+n, "client", time.Duration(len(n))*time.Hour)) },
 		func() error { _, err := insert(tx, a, b, "one"+n); return err },
 		func() error { return insertHeld(tx, a, c, "held"+n) },
 		func() error { _, err := insert(tx, a, c, "two"+n); return err },
@@ -264,6 +265,18 @@ func writeEverything(tx store.Tx, n string) error {
 		func() error { return tx.PutEncKey(a, "alpha", store.EncKey{EncPub: n, Sig: n, At: epoch0}) },
 		func() error { return tx.PutEncAd(a, store.EncAd{Record: []byte(n), Sig: n, At: epoch0}) },
 		func() error { return tx.AddDenial(store.Denial{HostFP: "fp" + n, AddedAt: epoch0}) },
+		func() error { // what stood before goes, too
+			if _, err := tx.PruneDenials(epoch0, epoch0.Add(time.Second), 1); err != nil {
+				return err
+			}
+			return tx.AddDenial(store.Denial{HostFP: "over", ClientID: "client", AddedAt: epoch0, Until: epoch0.Add(-time.Minute)})
+		},
+		func() error {
+			i := time.Duration(n[0]) * time.Second
+			_, err := tx.ForgetDenyLists(epoch0.Add(time.Second))
+			return errors.Join(err, tx.PutDenyList(store.DenyList{ID: "jti" + n, Source: "issuer", IAT: epoch0.Add(i), Expires: epoch0}),
+				tx.PutDenyList(store.DenyList{ID: "jti", Source: "issuer", IAT: epoch0.Add(i - time.Hour), Expires: epoch0.Add(i)}))
+		},
 		func() error { return tx.SetEpoch("epoch-" + n) },
 		func() error { return tx.AppendLog(epoch0, "sweep", []byte(`{"n":`+n+`}`)) },
 		func() error {
