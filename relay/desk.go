@@ -74,16 +74,21 @@ type deedLine struct {
 	Actor  string `json:"actor"`
 	Reason string `json:"reason"`
 
-	Items    int         `json:"items,omitempty"` // how many
-	Groups   []*itemsOf  `json:"groups,omitempty"`
-	Host     *hostLine   `json:"host,omitempty"`
-	Denial   *denialLine `json:"denial,omitempty"`
-	Replaced []int64     `json:"replaced,omitempty"` // ids of denials
-	Refusals []Refusal   `json:"refusals,omitempty"`
+	Items    int           `json:"items,omitempty"` // how many
+	Groups   []*itemsOf    `json:"groups,omitempty"`
+	Host     *hostLine     `json:"host,omitempty"`
+	Denial   *denialLine   `json:"denial,omitempty"`
+	Added    int64         `json:"added,omitempty"`    // denials of an issuer's list
+	Denials  []*denialLine `json:"denials,omitempty"`  // the first of them
+	Replaced []int64       `json:"replaced,omitempty"` // ids of denials
+	Refusals []Refusal     `json:"refusals,omitempty"`
 
 	at     time.Time
 	groups map[itemKind]*itemsOf
 }
+
+// maxDenialLines is how many denials of a list a line of the log names.
+const maxDenialLines = 50
 
 // itemsOf are the items of a deed that are alike: a line of 500 says of each only
 // what is its own.

@@ -22,7 +22,7 @@ const (
 	Released     EffectKind = "released"      // Item is back in its queue, as Seq
 	Discarded    EffectKind = "discarded"     // Item was dropped from the quarantine
 	Revoked      EffectKind = "revoked"       // Host
-	Denied       EffectKind = "denied"        // Host is blocked
+	Denied       EffectKind = "denied"        // Host is refused; without Host, Count hosts or more are
 	Undenied     EffectKind = "undenied"      // a denial is gone, of Host when it is enrolled
 	Rotated      EffectKind = "rotated"       // Host became Other; Count items moved
 	Listed       EffectKind = "listed"        // Host published its sender list
@@ -95,7 +95,13 @@ func (r *Relay) wake(effects []Effect) {
 		switch e.Kind {
 		case Accepted, Released:
 			r.polls.wake(e.Item.Target)
-		case Revoked, Denied:
+		case Denied:
+			if e.Count > 0 {
+				r.polls.wakeAll()
+			} else {
+				r.polls.wake(e.Host)
+			}
+		case Revoked:
 			r.polls.wake(e.Host)
 		case Rotated:
 			r.polls.wake(e.Host)

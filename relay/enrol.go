@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"time"
 	"unicode/utf16"
 
 	"github.com/agentmbx/agentmbx/relay/store"
@@ -80,15 +81,31 @@ func (r *Relay) Enrol(ctx context.Context, q EnrolRequest) error {
 	grant, err := r.authority.Authorize(ctx, Applicant{Name: q.Host, Key: key, OwnerFP: q.OwnerFP, Challenge: ch.text, Proof: q.Proof})
 	if err != nil {
 		r.log.Warn("enrolment authority failed", "host", q.Host, "key", key.Fingerprint(), "err", err)
+		var why *Error
+		if errors.As(err, &why) {
+			return &Error{Kind: Forbidden, Code: "DENIED", Text: cut(why.Text, 200), Reason: why.Reason}
+		}
 		return refuse(Forbidden, "DENIED", "the enrolment authority is unavailable")
 	}
 	if !grant.OK {
-		return deny(Forbidden, grant.Reason)
+		return grant.refusal()
 	}
 	return r.update(ctx, func(c *change) error { return c.enrol(q, key, grant) })
 }
 
-// mayEnrol refuses keys that are revoked or denied.
+// refusal is what a host is told that an authority does not let enrol.
+func (g Grant) refusal() *Error {
+	reason := g.Reason
+	if g.Code != "" {
+		reason = g.Code + ": " + reason
+	}
+	e := deny(Forbidden, reason)
+	e.Reason = g.Code
+	return e
+}
+
+// mayEnrol refuses keys that are revoked, or denied whatever credential they come
+// with: which one that is, the authority tells.
 func (r *Relay) mayEnrol(v store.Reader, key wire.PublicKey) error {
 	e, err := v.Enrolment(key)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
@@ -97,12 +114,12 @@ func (r *Relay) mayEnrol(v store.Reader, key wire.PublicKey) error {
 	if !e.Live() {
 		return errRevoked
 	}
-	return r.denied(v, key, Forbidden)
+	return r.denied(v, key, "", Forbidden)
 }
 
 // denied refuses a host that a denial in force matches.
-func (r *Relay) denied(v store.Reader, key wire.PublicKey, kind Kind) error {
-	d, err := v.Denied(key.Fingerprint(), "", r.now())
+func (r *Relay) denied(v store.Reader, key wire.PublicKey, clientID string, kind Kind) error {
+	d, err := v.Denied(key.Fingerprint(), clientID, r.now())
 	if errors.Is(err, store.ErrNotFound) {
 		return nil
 	}
@@ -117,22 +134,29 @@ func deny(kind Kind, reason string) *Error {
 }
 
 func (c *change) enrol(q EnrolRequest, key wire.PublicKey, g Grant) error {
-	if err := c.r.mayEnrol(c, key); err != nil {
-		return err
-	}
 	was, err := c.Enrolment(key)
 	known := err == nil
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return err
 	}
+	if !was.Live() {
+		return errRevoked
+	}
 	e := store.Enrolment{
-		Key: key, Name: q.Host, OwnerFP: q.OwnerFP, Account: g.Account, Org: g.Org, AuthorizedBy: g.By, EnrolledAt: c.r.now(),
+		Key: key, Name: q.Host, OwnerFP: q.OwnerFP, Account: g.Account, Org: g.Org, AuthorizedBy: g.By,
+		ClientID: g.ClientID, EnrolledAt: c.r.now(), SessionEnds: g.SessionEnds.Truncate(time.Millisecond).UTC(),
+	}
+	if g.SessionEnds.IsZero() {
+		e.SessionEnds = time.Time{}
 	}
 	if known {
 		e.EnrolledAt = was.EnrolledAt
-		if was.Account != "" && g.Account == "" { // the weaker word never replaces the stronger
-			e.Account, e.Org, e.AuthorizedBy = was.Account, was.Org, was.AuthorizedBy
-		}
+		keep(&e, was)
+	}
+	if err := c.r.denied(c, key, e.ClientID, Forbidden); err != nil {
+		return err
+	}
+	if known {
 		if e == was {
 			return nil
 		}
@@ -154,6 +178,18 @@ func (c *change) enrol(q EnrolRequest, key wire.PublicKey, g Grant) error {
 		return err
 	}
 	return c.did(Effect{Kind: Enrolled, Host: key})
+}
+
+// keep keeps of an earlier enrolment what the new one must not take away: a weaker
+// authority's word never replaces a stronger one's, and a token that is older than
+// the last one of its credential does not shorten the session.
+func keep(e *store.Enrolment, was store.Enrolment) {
+	if was.Account != "" && e.Account == "" {
+		e.Account, e.Org, e.AuthorizedBy, e.ClientID = was.Account, was.Org, was.AuthorizedBy, was.ClientID
+	}
+	if e.ClientID == was.ClientID && was.SessionEnds.After(e.SessionEnds) {
+		e.SessionEnds = was.SessionEnds
+	}
 }
 
 // cut shortens a text to n characters, as the protocol counts them.

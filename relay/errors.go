@@ -25,6 +25,9 @@ type Error struct {
 	Kind Kind
 	Code string
 	Text string
+	// Reason says more exactly what a code that the protocol fixes is about; stable,
+	// too. Mostly "".
+	Reason string
 	// At is set where the caller must learn where the store stands.
 	At *Position
 }

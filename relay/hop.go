@@ -19,10 +19,13 @@ type Caller struct{ store.Enrolment }
 // Candidate is a host that a hop may be from.
 type Candidate struct {
 	store.Enrolment
-	denied error // what it is to be told if it is the caller
+	refused error // what it is to be told if it is the caller
 }
 
-var errHop = refuse(Unauthorized, "", "bad relay hop")
+var (
+	errHop     = refuse(Unauthorized, "", "bad relay hop")
+	errSession = refuse(Unauthorized, "SESSION_EXPIRED", "this host's session is over: enrol again with a fresh account token")
+)
 
 // Candidates lists who a hop may be from, by what its headers say alone: the
 // key named, or every live holder of the name. It is asked before the body is
@@ -38,7 +41,7 @@ func (r *Relay) Candidates(ctx context.Context, h Hop) (list []Candidate, err er
 		}
 		list = make([]Candidate, len(hosts))
 		for i, e := range hosts {
-			err := r.denied(v, e.Key, Unauthorized)
+			err := r.welcome(v, e)
 			if _, refusal := err.(*Error); err != nil && !refusal {
 				return err
 			}
@@ -47,6 +50,18 @@ func (r *Relay) Candidates(ctx context.Context, h Hop) (list []Candidate, err er
 		return nil
 	})
 	return list, storeError(err)
+}
+
+// welcome refuses a live host that is denied, or whose session is over. Only a hosted
+// relay has sessions; there, a host that came before it was one has none.
+func (r *Relay) welcome(v store.Reader, e store.Enrolment) error {
+	if err := r.denied(v, e.Key, e.ClientID, Unauthorized); err != nil {
+		return err
+	}
+	if r.issuer != nil && !e.SessionEnds.After(r.now()) {
+		return errSession
+	}
+	return nil
 }
 
 func (r *Relay) named(v store.Reader, h Hop) ([]store.Enrolment, error) {
@@ -78,7 +93,7 @@ func (r *Relay) Verify(candidates []Candidate, h Hop, method, path string, body 
 	for _, c := range candidates {
 		if c.Key.Verify(payload, h.Sig) {
 			r.seen.note(c.Key, r.now())
-			return Caller{c.Enrolment}, c.denied
+			return Caller{c.Enrolment}, c.refused
 		}
 	}
 	return Caller{}, errHop

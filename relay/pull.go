@@ -27,8 +27,8 @@ type Page struct {
 }
 
 // Pull serves whatever is queued for the caller after a seq, swept or not. With
-// a wait it holds an empty answer until a commit brings something, the wait is
-// over, or the relay stops.
+// a wait it holds an empty answer until a commit brings something, the wait or the
+// caller's session is over, or the relay stops.
 func (r *Relay) Pull(ctx context.Context, who Caller, q PullQuery) (Page, error) {
 	if q.Wait <= 0 {
 		return r.page(ctx, who, q)
@@ -39,7 +39,7 @@ func (r *Relay) Pull(ctx context.Context, who Caller, q PullQuery) (Page, error)
 		return r.page(ctx, who, q)
 	}
 	defer func() { done() }()
-	timeout := time.NewTimer(q.Wait)
+	timeout := time.NewTimer(r.untilSessionEnds(who, q.Wait))
 	defer timeout.Stop()
 	for epoch := ""; ; {
 		p, err := r.page(ctx, who, q)
@@ -60,6 +60,14 @@ func (r *Relay) Pull(ctx context.Context, who Caller, q PullQuery) (Page, error)
 			return Page{}, ctx.Err()
 		}
 	}
+}
+
+// untilSessionEnds is the wait, cut at the end of the caller's session.
+func (r *Relay) untilSessionEnds(who Caller, wait time.Duration) time.Duration {
+	if r.issuer == nil {
+		return wait
+	}
+	return max(0, min(wait, who.SessionEnds.Sub(r.now())))
 }
 
 // Waiting tells how many bytes of mail wait for the caller: what a page of them
@@ -121,7 +129,7 @@ func (r *Relay) stillWelcome(v store.Reader, key wire.PublicKey) error {
 	if err != nil { // the store's trouble: a 401 would make the host enrol again
 		return err
 	}
-	return r.denied(v, key, Unauthorized)
+	return r.welcome(v, e)
 }
 
 // AckResult says where a queue stands after an ack.

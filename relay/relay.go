@@ -24,7 +24,7 @@ type Options struct {
 	Key       wire.PrivateKey
 	Version   string
 	Limits    Limits
-	Authority EnrolmentAuthority
+	Authority EnrolmentAuthority // an Issuer makes it a hosted relay
 	Observers []Observer
 	Log       *slog.Logger
 	Now       func() time.Time // nil means time.Now
@@ -42,6 +42,7 @@ type Relay struct {
 	version   string
 	limits    Limits
 	authority EnrolmentAuthority
+	issuer    Issuer // the authority, on a hosted relay; else nil
 	observers []Observer
 	log       *slog.Logger
 	clock     func() time.Time
@@ -103,9 +104,10 @@ func Detached(o Options) *Relay {
 	if (o.Key != wire.PrivateKey{}) {
 		pub = o.Key.Public()
 	}
+	issuer, _ := o.Authority.(Issuer)
 	return &Relay{
 		key: o.Key, pub: pub, store: o.Store, version: o.Version, limits: o.Limits,
-		authority: o.Authority, observers: o.Observers, log: o.Log, clock: o.Now,
+		authority: o.Authority, issuer: issuer, observers: o.Observers, log: o.Log, clock: o.Now,
 		challenges: newChallenges(int(o.Limits.OpenChallenges), o.ChallengeLife),
 		pushes:     ratelimit.New(int(o.Limits.PushesPerMinute), int(o.Limits.RateKeys)),
 		enrols:     ratelimit.New(int(o.Limits.EnrolPerMinute), int(o.Limits.RateKeys)),

@@ -52,10 +52,8 @@ func (r *Relay) mayRotate(v store.Reader, old store.Enrolment, rot wire.Rotation
 	if !next.Live() {
 		return refuse(Conflict, "REVOKED", "the new key is revoked here")
 	}
-	for _, k := range []wire.PublicKey{rot.OldPub, rot.NewPub} {
-		if err := r.denied(v, k, BadRequest); err != nil {
-			return err
-		}
+	if err := r.denied(v, rot.OldPub, old.ClientID, BadRequest); err != nil {
+		return err
 	}
-	return nil
+	return r.denied(v, rot.NewPub, next.ClientID, BadRequest)
 }

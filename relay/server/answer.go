@@ -30,6 +30,7 @@ var (
 	errBatch    = &httpError{http.StatusBadRequest, "BAD_BATCH", "bad batch"}
 	errQuery    = &httpError{http.StatusBadRequest, "BAD_QUERY", "bad query"}
 	errSigType  = &httpError{http.StatusBadRequest, "BAD_SIGNATURE", "the signature is not a string"}
+	errNoToken  = &httpError{http.StatusBadRequest, "BAD_TOKEN", "the token is not a string"}
 	errOwner    = &httpError{http.StatusBadRequest, "BAD_OWNER", "bad owner fingerprint"}
 	errGone     = &httpError{http.StatusServiceUnavailable, "CLOSED", "the connection was closed"}
 )
@@ -50,25 +51,29 @@ func (c *call) fail(err error) {
 	var refusal *relay.Error
 	switch {
 	case errors.As(err, &ours):
-		c.answerError(ours.status, ours.code, ours.text, nil)
+		c.answerError(ours.status, ours.code, "", ours.text, nil)
 	case errors.As(err, &refusal):
-		c.answerError(statuses[refusal.Kind], refusal.Code, refusal.Text, refusal.At)
+		c.answerError(statuses[refusal.Kind], refusal.Code, refusal.Reason, refusal.Text, refusal.At)
 	case errors.Is(err, context.Canceled) && c.ctx.Err() != nil:
 		// Seen by nobody, save for a client that closed only its sending half.
 		c.gone = true
-		c.answerError(errGone.status, errGone.code, errGone.text, nil)
+		c.answerError(errGone.status, errGone.code, "", errGone.text, nil)
 	default:
 		c.log.Error("request failed", "id", c.id, "method", c.r.Method, "path", c.logPath(), "err", err)
-		c.answerError(http.StatusInternalServerError, "INTERNAL", "internal error, request "+c.id, nil)
+		c.answerError(http.StatusInternalServerError, "INTERNAL", "", "internal error, request "+c.id, nil)
 	}
 }
 
-func (c *call) answerError(status int, code, text string, at *relay.Position) {
+func (c *call) answerError(status int, code, reason, text string, at *relay.Position) {
 	b := append(make([]byte, 0, 160), `{"error":`...)
 	b = wire.AppendString(b, text)
 	if code != "" {
 		b = append(b, `,"code":`...)
 		b = wire.AppendString(b, code)
+	}
+	if reason != "" {
+		b = append(b, `,"reason":`...)
+		b = wire.AppendString(b, reason)
 	}
 	if at != nil {
 		b = append(b, `,"epoch":`...)

@@ -15,6 +15,7 @@ import (
 const (
 	maxBody   = 8 << 20
 	smallBody = 8 << 10 // challenge, enrol, rotate
+	denyBody  = 64 << 10
 
 	drainBytes = 16 << 20 // of a refused body that are read and thrown away
 )

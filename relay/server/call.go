@@ -84,7 +84,7 @@ func (c *call) panicked(p any) {
 		c.cut = true
 		return
 	}
-	c.answerError(http.StatusInternalServerError, "INTERNAL", "internal error, request "+c.id, nil)
+	c.answerError(http.StatusInternalServerError, "INTERNAL", "", "internal error, request "+c.id, nil)
 }
 
 // logLine tells of the request: never its query, body, signature or whole key.

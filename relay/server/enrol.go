@@ -9,12 +9,13 @@ import (
 
 var okAnswer = []byte(`{"ok":true}`)
 
-// fromAnyone counts a call of a client address, then reads its small body.
-func (c *call) fromAnyone(into any) error {
+// fromAnyone counts a call of a client address, then reads its body, which is
+// small.
+func (c *call) fromAnyone(most int, into any) error {
 	if err := c.relay.AllowAddress(clientAddr(c.r, c.trust)); err != nil {
 		return err
 	}
-	if err := c.readBody(smallBody); err != nil {
+	if err := c.readBody(most); err != nil {
 		return err
 	}
 	return c.decode(into)
@@ -25,7 +26,7 @@ func (c *call) challenge() error {
 		Host   member `json:"host"`
 		Pubkey member `json:"pubkey"`
 	}
-	if err := c.fromAnyone(&q); err != nil {
+	if err := c.fromAnyone(smallBody, &q); err != nil {
 		return err
 	}
 	ch, err := c.relay.Challenge(textOrEmpty(q.Host), textOrEmpty(q.Pubkey))
@@ -45,7 +46,7 @@ func (c *call) enrol() error {
 		Sig     member `json:"sig"`
 		Proof   member `json:"proof"`
 	}
-	if err := c.fromAnyone(&q); err != nil {
+	if err := c.fromAnyone(smallBody, &q); err != nil {
 		return err
 	}
 	owner, ok := text(q.OwnerFP) // absent is "", and "" is what is signed then
@@ -70,7 +71,7 @@ func (c *call) rotate() error {
 	var q struct {
 		Rotation member `json:"rotation"`
 	}
-	if err := c.fromAnyone(&q); err != nil {
+	if err := c.fromAnyone(smallBody, &q); err != nil {
 		return err
 	}
 	moved, err := c.relay.Rotate(c.ctx, q.Rotation)
@@ -78,5 +79,29 @@ func (c *call) rotate() error {
 		return err
 	}
 	c.answer(http.StatusOK, append(appendInt([]byte(`{"moved":`), moved), '}'))
+	return nil
+}
+
+// deny takes a deny list of the accounts issuer. On a relay without one it is no
+// endpoint.
+func (c *call) deny() error {
+	if !c.relay.Hosted() {
+		return anyOther(c)
+	}
+	var q struct {
+		Token member `json:"token"`
+	}
+	if err := c.fromAnyone(denyBody, &q); err != nil {
+		return err
+	}
+	token, ok := text(q.Token)
+	if !ok || token == "" {
+		return errNoToken
+	}
+	res, err := c.relay.Deny(c.ctx, relay.SourceIssuer, token)
+	if err != nil {
+		return err
+	}
+	c.answer(http.StatusOK, append(appendInt([]byte(`{"added":`), res.Added), '}'))
 	return nil
 }

@@ -11,6 +11,7 @@ var routes = map[string]func(*call) error{
 	"POST /v1/relay/challenge": (*call).challenge,
 	"POST /v1/relay/enrol":     (*call).enrol,
 	"POST /v2/relay/rotate":    (*call).rotate,
+	"POST /v2/relay/deny":      (*call).deny,
 
 	"POST /v2/relay/items":    signed((*call).push),
 	"GET /v2/relay/items":     signed((*call).pull),
