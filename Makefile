@@ -12,7 +12,7 @@ TORTURE_TIMEOUT ?= 30m
 export CGO_ENABLED = 0
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test race fuzz bench bench-host bench-backup bench-desk docs-tui torture lint vet fmt staticcheck check
+.PHONY: help run build test race fuzz bench bench-host bench-backup bench-desk bench-accounts docs-tui torture lint vet fmt staticcheck check
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -36,11 +36,12 @@ race: ## run the tests under the race detector, but for kill runs and fault tabl
 fuzz: ## fuzz every Fuzz function for FUZZTIME each (default 5s)
 	@GO=$(GO) FUZZTIME=$(FUZZTIME) .ci/fuzz
 
-bench: ## measure a relay, then a host, then backups, then the desk
+bench: ## measure a relay, then a host, then backups, the desk, accounts
 	$(GO) run ./relay/bench
 	$(MAKE) bench-host
 	$(MAKE) bench-backup
 	$(MAKE) bench-desk
+	$(MAKE) bench-accounts
 
 bench-host: ## measure a host: sealing, pushing, draining, its memory
 	$(GO) test -run '^$$' -bench 'Host(Seal|Open|Row)' ./relay/host
@@ -53,6 +54,11 @@ bench-backup: ## measure backup, verify, drill and restore of a store of MBX_BEN
 bench-desk: ## measure the desk's lists on a million items, and what a screen costs to draw
 	$(GO) test -run '^$$' -bench Desk -benchtime 100x -timeout 30m ./admin
 	$(GO) test -run '^$$' -bench View ./tui
+
+bench-accounts: ## measure account tokens, the hop of an account's host, and the deny list
+	$(GO) test -run '^$$' -bench Verify ./relay/authority/jwks
+	$(GO) test -run '^$$' -bench AccountsHop ./relay
+	$(GO) test -run '^$$' -bench Denied ./relay/store/sqlite
 
 torture: export MBX_TORTURE_ROUNDS ?= 20
 torture: ## kill relays, hosts, backups and restores at every step, MBX_TORTURE_ROUNDS times (default 20)

@@ -145,14 +145,54 @@ func (l *Local) Block(ctx context.Context, a BlockAction) (r HostResult, err err
 	if err := cmp.Or(a.checkWhy(), checkKey("key", a.Key)); err != nil {
 		return r, err
 	}
-	if now := l.o.Now(); !a.Until.IsZero() && (!a.Until.After(now) || a.Until.UnixMilli() > lastTime) {
-		return r, fmt.Errorf("%w: until: want a time to come, or none for a block until it is unblocked; it is %s now", ErrBadRequest, wire.FormatTime(now))
+	if err := l.checkEnd(a.Until, "a block until it is unblocked"); err != nil {
+		return r, err
 	}
 	changed, err := l.o.Relay.Block(ctx, a.Key, a.Until, a.deed(a.DryRun))
 	if err != nil {
 		return r, deedError(err)
 	}
 	return l.hostResult(ctx, a.HostAction, changed)
+}
+
+// Deny refuses who is all that a names, until a time. Nobody need be enrolled under
+// it.
+func (l *Local) Deny(ctx context.Context, a DenyAction) (r DenyResult, err error) {
+	if err := cmp.Or(a.checkWhy(), checkClientID(a.ClientID)); err != nil {
+		return r, err
+	}
+	if a.HostFP == "" && a.ClientID == "" {
+		return r, fmt.Errorf("%w: want host_fp, client_id or both: nothing else says who is refused", ErrBadRequest)
+	}
+	if a.HostFP != "" {
+		if a.HostFP, err = wire.ParseFingerprint(a.HostFP); err != nil {
+			return r, fmt.Errorf("%w: host_fp: %w", ErrBadRequest, err)
+		}
+	}
+	if err := l.checkEnd(a.Until, "a denial until it is removed"); err != nil {
+		return r, err
+	}
+	d, changed, err := l.o.Relay.AddDenial(ctx, relay.DenialSpec{HostFP: a.HostFP, ClientID: a.ClientID, Until: a.Until}, a.deed(a.DryRun))
+	if err != nil {
+		return r, deedError(err)
+	}
+	return DenyResult{Denial: denialAt(d, true), Changed: changed, DryRun: a.DryRun}, nil
+}
+
+// checkEnd wants an end that is to come, or none.
+func (l *Local) checkEnd(until time.Time, orNone string) error {
+	if now := l.o.Now(); !until.IsZero() && (!until.After(now) || until.UnixMilli() > lastTime) {
+		return fmt.Errorf("%w: until: want a time to come, or none for %s; it is %s now", ErrBadRequest, orNone, wire.FormatTime(now))
+	}
+	return nil
+}
+
+// checkClientID looks at the name of a credential; "" is none.
+func checkClientID(id string) error {
+	if id != "" && !relay.ValidClientID(id) {
+		return fmt.Errorf("%w: client_id: want at most %d printable characters", ErrBadRequest, relay.MaxClientID)
+	}
+	return nil
 }
 
 // hostResult looks at a host to which something was done. That it was done is not

@@ -203,6 +203,12 @@ func TestDeeds(t *testing.T) {
 		{"block again", []func(*rig){must(block("beta", time.Hour))}, block("beta", time.Hour), "beta changed false", ""},
 		{"block who has yet to come", nil, block("nobody", 0), " changed true", "block"},
 		{"unblock", []func(*rig){must(block("beta", 0))}, unblock("beta"), "of true", "unblock"},
+		{"deny a host", nil, deny("beta", "", 0), "changed true", "deny"},
+		{"deny a credential", nil, deny("", "laptop-7", time.Hour), "changed true", "deny"},
+		{"deny a host with a credential", []func(*rig){must(deny("beta", "", 0))}, deny("beta", "laptop-7", 0), "changed true", "deny"},
+		{"deny who is blocked until then", []func(*rig){must(block("beta", time.Hour))}, deny("beta", "", time.Hour), "changed false", ""},
+		{"deny longer", []func(*rig){must(deny("", "laptop-7", time.Hour))}, deny("", "laptop-7", 0), "changed true", "deny"},
+		{"deny again", []func(*rig){must(deny("", "laptop-7", 0))}, deny("", "laptop-7", 0), "changed false", ""},
 		{"dismiss one", []func(*rig){refuse("Alpha", "beta")}, dismiss(false), "1", "dismiss-refused"},
 		{"dismiss all", []func(*rig){refuse("Alpha", "beta")}, dismiss(true), "2", "dismiss-refused"},
 	} {
@@ -361,6 +367,22 @@ func TestBadDeeds(t *testing.T) {
 			_, err = r.Dismiss(ctx, admin.DismissAction{Action: a})
 			add("dismiss "+name, "BAD_REQUEST", err)
 		}
+	}
+	for what, a := range map[string]admin.DenyAction{
+		"nobody":                                {Action: why},
+		"by nobody":                             {Action: nobody, ClientID: "c"},
+		"for no reason":                         {Action: noReason, ClientID: "c"},
+		"what is no fingerprint":                {Action: why, HostFP: "beta"},
+		"a credential and what is no host":      {Action: why, ClientID: "c", HostFP: "1f3a-09bc"},
+		"a credential of 201 characters":        {Action: why, ClientID: strings.Repeat("é", 201)},
+		"a credential that is no text":          {Action: why, ClientID: "\xff"},
+		"a credential of a line and a bell":     {Action: why, ClientID: "a\n\a"},
+		"a credential that turns the text over": {Action: why, ClientID: "a\u202eb"},
+		"until now":                             {Action: why, ClientID: "c", Until: r.clock()},
+		"until the year 10000":                  {Action: why, ClientID: "c", Until: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)},
+	} {
+		_, err := r.Deny(ctx, a)
+		add("deny "+what, "BAD_REQUEST", err)
 	}
 	for what, until := range map[string]time.Time{"now": r.clock(), "in the past": r.clock().Add(-time.Hour), "in the year 10000": time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)} {
 		_, err := r.Block(ctx, admin.BlockAction{HostAction: hostOf(why, key("beta")), Until: until})

@@ -45,16 +45,18 @@ type Service interface {
 
 	// Hold takes queued items out of their queues; Release puts held ones back at
 	// the tail; Discard drops held ones and tells their senders. Hold, Discard,
-	// Revoke and Block want a reason.
+	// Revoke, Block and Deny want a reason.
 	Hold(ctx context.Context, a ItemAction) (ItemResult, error)
 	Release(ctx context.Context, a ItemAction) (ItemResult, error)
 	Discard(ctx context.Context, a ItemAction) (ItemResult, error)
 	// Dismiss takes refused pushes out of the quarantine's sample.
 	Dismiss(ctx context.Context, a DismissAction) (DismissResult, error)
-	// Revoke ends an enrolment for ever. Block refuses a host for a time, and
-	// Unblock removes a denial.
+	// Revoke ends an enrolment for ever. Block refuses a host for a time; Deny
+	// refuses whoever is all that it names, a host's fingerprint or an account's
+	// credential; Unblock removes a denial.
 	Revoke(ctx context.Context, a HostAction) (HostResult, error)
 	Block(ctx context.Context, a BlockAction) (HostResult, error)
+	Deny(ctx context.Context, a DenyAction) (DenyResult, error)
 	Unblock(ctx context.Context, a UnblockAction) (Denial, error)
 
 	// Jobs lists the jobs and how each stands, Runs the runs, newest first.

@@ -37,6 +37,7 @@ var calls = map[string]Access{
 	"Dismiss":      Writes,
 	"Revoke":       Writes,
 	"Block":        Writes,
+	"Deny":         Writes,
 	"Unblock":      Writes,
 	"Jobs":         Reads,
 	"Runs":         Reads,

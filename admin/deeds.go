@@ -37,6 +37,22 @@ type BlockAction struct {
 	Until time.Time `json:"until,omitzero"` // until it is unblocked when zero
 }
 
+// DenyAction refuses who is all that it names. One of the two may be "".
+type DenyAction struct {
+	Action
+	HostFP   string    `json:"host_fp,omitempty"`
+	ClientID string    `json:"client_id,omitempty"`
+	Until    time.Time `json:"until,omitzero"` // until it is removed when zero
+	DryRun   bool      `json:"dry_run,omitempty"`
+}
+
+// DenyResult says what became of a denial.
+type DenyResult struct {
+	Denial  Denial `json:"denial"`  // as it is now
+	Changed bool   `json:"changed"` // false when it was there already
+	DryRun  bool   `json:"dry_run,omitempty"`
+}
+
 // UnblockAction removes a denial. HostFP and AddedAt are what was seen of it: one of
 // another host or time under its number is not found. Either may be left out.
 type UnblockAction struct {

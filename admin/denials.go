@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/agentmbx/agentmbx/relay/store"
@@ -21,6 +22,9 @@ func (l *Local) Denials(ctx context.Context, f DenialFilter) (page Page[Denial],
 			return page, fmt.Errorf("%w: host_fp: %w", ErrBadRequest, err)
 		}
 	}
+	if err := checkClientID(f.ClientID); err != nil {
+		return page, err
+	}
 	var after *store.Denial
 	if at != nil {
 		after = &store.Denial{ID: at.N}
@@ -39,7 +43,7 @@ func (l *Local) Denials(ctx context.Context, f DenialFilter) (page Page[Denial],
 			},
 			show: func(d store.Denial) (Denial, bool, error) {
 				shown := v.deny(d)
-				return shown, f.All || shown.InForce, nil
+				return shown, (f.All || shown.InForce) && (f.ClientID == "" || f.ClientID == d.ClientID), nil
 			},
 			mark: func(d store.Denial) cursor { return cursor{List: listDenials, N: d.ID} },
 		})
@@ -57,17 +61,34 @@ func denialAt(d store.Denial, inForce bool) Denial {
 	return Denial{ID: d.ID, HostFP: d.HostFP, ClientID: d.ClientID, Reason: d.Reason, Source: d.Source, AddedAt: d.AddedAt, Until: d.Until, InForce: inForce}
 }
 
-// denial is the last one in force that names a host and no client of its; nil when
-// there is none.
-func (v *look) denial(fp string) (last *Denial, err error) {
-	looked := 0
-	err = v.Denials(fp, 0, func(d store.Denial) bool {
-		if d.ClientID == "" && v.inForce(d) {
-			shown := v.deny(d)
-			last = &shown
+// denial is the last one in force that refuses a host: it names the host, its
+// credential, or both. nil when there is none.
+func (v *look) denial(fp, clientID string) (last *Denial, err error) {
+	// Most hosts are refused by nobody, and that one read tells.
+	if _, err := v.Denied(fp, clientID, v.now); errors.Is(err, store.ErrNotFound) {
+		return nil, nil
+	} else if err != nil {
+		return nil, err
+	}
+	names := [][2]string{{fp, ""}}
+	if clientID != "" {
+		names = append(names, [2]string{fp, clientID}, [2]string{"", clientID})
+	}
+	for _, n := range names {
+		looked := 0
+		err := v.DenialsNaming(n[0], n[1], func(d store.Denial) bool {
+			newer := last == nil || d.ID > last.ID
+			if newer && v.inForce(d) {
+				shown := v.deny(d)
+				last = &shown
+				return false
+			}
+			looked++
+			return newer && looked < MaxLook
+		})
+		if err != nil {
+			return nil, err
 		}
-		looked++
-		return last == nil && looked < MaxLook
-	})
-	return last, err
+	}
+	return last, nil
 }

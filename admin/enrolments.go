@@ -69,7 +69,7 @@ func (f EnrolmentFilter) has(e store.Enrolment, text needle) bool {
 	case f.Account != "" && e.Account != f.Account, f.State == StateLive && !e.Live(), f.State == StateRevoked && e.Live():
 		return false
 	}
-	return f.Text == "" || text.in(e.Key.Fingerprint(), e.Name, e.Account, e.Org)
+	return f.Text == "" || text.in(e.Key.Fingerprint(), e.Name, e.Account, e.Org, e.ClientID)
 }
 
 // blockedHost is a host, and the denial that it is listed for.
@@ -142,14 +142,29 @@ var lastKey = wire.PublicKey(slices.Repeat([]byte{0xff}, 32))
 // namedBy lists the hosts that are blocked by a denial, in the order of their keys:
 // none when it is over, and none when a later one blocks them, too.
 func (v *look) namedBy(d store.Denial) ([]store.Enrolment, error) {
-	if d.HostFP == "" || !v.inForce(d) {
+	if !v.inForce(d) {
 		return nil, nil
 	}
-	last, err := v.denial(d.HostFP)
-	if err != nil || last == nil || last.ID != d.ID {
-		return nil, err
+	var named []store.Enrolment
+	var err error
+	if d.HostFP != "" {
+		named, err = v.ByFingerprint(d.HostFP, MaxPage)
+	} else {
+		named, err = v.ByClientID(d.ClientID, MaxPage) // one host has a credential, as a rule
 	}
-	hosts, err := v.ByFingerprint(d.HostFP, MaxPage)
+	var hosts []store.Enrolment
+	for _, e := range named {
+		if d.ClientID != "" && d.ClientID != e.ClientID {
+			continue
+		}
+		last, err := v.denial(e.Key.Fingerprint(), e.ClientID)
+		if err != nil {
+			return nil, err
+		}
+		if last != nil && last.ID == d.ID {
+			hosts = append(hosts, e)
+		}
+	}
 	slices.SortFunc(hosts, func(a, b store.Enrolment) int { return slices.Compare(a.Key[:], b.Key[:]) })
 	return hosts, err
 }
@@ -158,13 +173,16 @@ func (v *look) namedBy(d store.Denial) ([]store.Enrolment, error) {
 func (v *look) shown(e store.Enrolment) (Enrolment, error) {
 	out := Enrolment{
 		Host: hostOf(e.Key, &e), OwnerFP: e.OwnerFP, Account: e.Account, Org: e.Org, AuthorizedBy: e.AuthorizedBy,
-		EnrolledAt: e.EnrolledAt, RevokedAt: e.RevokedAt,
+		ClientID: e.ClientID, EnrolledAt: e.EnrolledAt, RevokedAt: e.RevokedAt,
+	}
+	if v.hosted && e.Live() {
+		out.SessionEnds, out.SessionOver = e.SessionEnds, !e.SessionEnds.After(v.now)
 	}
 	var err error
 	if out.LastSeen, err = v.relay.LastSeen(v.Reader, e.Key); err != nil {
 		return out, err
 	}
-	if out.Denial, err = v.denial(out.Fingerprint); err != nil {
+	if out.Denial, err = v.denial(out.Fingerprint, e.ClientID); err != nil {
 		return out, err
 	}
 	n, listed, err := v.SenderCount(e.Key)

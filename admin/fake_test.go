@@ -38,7 +38,7 @@ func (f *fakeStore) Enrolment(key wire.PublicKey) (store.Enrolment, error) {
 
 func (f *fakeStore) ByFingerprint(fp string, limit int) (list []store.Enrolment, _ error) {
 	for _, e := range f.hosts {
-		if e.OwnerFP == fp && len(list) < limit { // hosts of one fingerprint, which real keys do not have
+		if e.Key.Fingerprint() == fp && len(list) < limit {
 			list = append(list, e)
 		}
 	}
@@ -56,6 +56,33 @@ func (f *fakeStore) Denials(fp string, before int64, each func(store.Denial) boo
 		}
 	}
 	return nil
+}
+
+func (f *fakeStore) DenialsNaming(fp, client string, each func(store.Denial) bool) error {
+	return f.Denials("", 0, func(d store.Denial) bool { return d.HostFP != fp || d.ClientID != client || each(d) })
+}
+
+func (f *fakeStore) Denied(fp, client string, at time.Time) (store.Denial, error) {
+	for _, d := range f.denials {
+		if refuses(d, fp, client) && (d.Until.IsZero() || d.Until.After(at)) {
+			return d, nil
+		}
+	}
+	return store.Denial{}, store.ErrNotFound
+}
+
+// refuses reports whether a denial names a host: all that it names must match.
+func refuses(d store.Denial, fp, client string) bool {
+	return (d.HostFP == "" || d.HostFP == fp) && (d.ClientID == "" || d.ClientID == client)
+}
+
+func (f *fakeStore) ByClientID(client string, limit int) (list []store.Enrolment, _ error) {
+	for _, e := range f.hosts {
+		if e.ClientID == client && len(list) < limit {
+			list = append(list, e)
+		}
+	}
+	return list, nil
 }
 
 func (f *fakeStore) ShareUsage(target, sender wire.PublicKey) (u store.Usage, _ error) {
@@ -194,7 +221,7 @@ func TestItemsOfASearch(t *testing.T) {
 }
 
 // Blocked hosts stand in the list once each, last denied first, however many
-// denials name them and however many hosts one denial names.
+// denials name them, their credential or both, and however many hosts one names.
 func TestBlockedHosts(t *testing.T) {
 	seed := rand.Uint64()
 	rnd := rand.New(rand.NewPCG(seed, 2))
@@ -202,10 +229,10 @@ func TestBlockedHosts(t *testing.T) {
 		f := &fakeStore{}
 		for i := range byte(12) {
 			k := wire.PublicKey{i + 1}
-			f.hosts = append(f.hosts, store.Enrolment{Key: k, Name: fmt.Sprint("h", i), OwnerFP: wire.PublicKey{byte(rnd.IntN(5))}.Fingerprint()})
+			f.hosts = append(f.hosts, store.Enrolment{Key: k, Name: fmt.Sprint("h", i), ClientID: []string{"", "c", "d"}[rnd.IntN(3)]})
 		}
 		for i := range int64(15) {
-			d := store.Denial{ID: i*2 + 1, HostFP: wire.PublicKey{byte(rnd.IntN(6))}.Fingerprint()}
+			d := store.Denial{ID: i*2 + 1, HostFP: wire.PublicKey{byte(rnd.IntN(16) + 1)}.Fingerprint()}
 			switch rnd.IntN(5) {
 			case 0:
 				d.Until = time.UnixMilli(999) // over
@@ -214,19 +241,16 @@ func TestBlockedHosts(t *testing.T) {
 			case 2:
 				d.ClientID = "c"
 			case 3:
-				d.HostFP, d.ClientID = "", "c"
+				d.HostFP, d.ClientID = "", []string{"c", "d", "e"}[rnd.IntN(3)]
 			}
 			f.denials = append(f.denials, d)
 		}
 		var want []wire.PublicKey
-		seen := map[string]bool{}
+		seen := map[wire.PublicKey]bool{}
 		for _, d := range slices.Backward(f.denials) {
-			if d.HostFP == "" || d.ClientID != "" || !f.look().inForce(d) || seen[d.HostFP] {
-				continue
-			}
-			seen[d.HostFP] = true
 			for _, h := range f.hosts {
-				if h.OwnerFP == d.HostFP {
+				if f.look().inForce(d) && refuses(d, h.Key.Fingerprint(), h.ClientID) && !seen[h.Key] {
+					seen[h.Key] = true
 					want = append(want, h.Key)
 				}
 			}

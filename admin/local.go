@@ -32,16 +32,21 @@ type Options struct {
 	IdentityFile string
 	// BackupSchedule and DrillSchedule are in cron's five fields, UTC; "" for none.
 	BackupSchedule, DrillSchedule string
-	Version                       string
-	Now                           func() time.Time // nil means time.Now
-	Since                         func() time.Duration
+	// Hosted says that sessions of hosts end: accounts let them in. Issuer is those
+	// accounts' in the process that serves the relay, else nil.
+	Hosted  bool
+	Issuer  Issuer
+	Version string
+	Now     func() time.Time // nil means time.Now
+	Since   func() time.Duration
 }
 
 // Local is the Service in the process that has the store.
 type Local struct {
-	o      Options
-	jobs   *jobs.Runner
-	folder chan struct{} // holds a token while somebody adds to the folder of the backups or takes from it
+	o       Options
+	started time.Time
+	jobs    *jobs.Runner
+	folder  chan struct{} // holds a token while somebody adds to the folder of the backups or takes from it
 }
 
 var _ Service = (*Local)(nil)

@@ -14,15 +14,16 @@ import (
 // look is one snapshot of the store, and what is known of the hosts in it.
 type look struct {
 	store.Reader
-	relay *relay.Relay
-	now   time.Time
-	hosts map[wire.PublicKey]*store.Enrolment // nil for a key that nobody is enrolled under
+	relay  *relay.Relay
+	now    time.Time
+	hosted bool                                // sessions end
+	hosts  map[wire.PublicKey]*store.Enrolment // nil for a key that nobody is enrolled under
 }
 
 // look runs fn over one snapshot. It is short: nothing but the store is waited for.
 func (l *Local) look(ctx context.Context, fn func(v *look) error) error {
 	return l.o.Store.View(ctx, func(r store.Reader) error {
-		return fn(&look{Reader: r, relay: l.o.Relay, now: l.o.Now().UTC(), hosts: map[wire.PublicKey]*store.Enrolment{}})
+		return fn(&look{Reader: r, relay: l.o.Relay, now: l.o.Now().UTC(), hosted: l.o.Hosted, hosts: map[wire.PublicKey]*store.Enrolment{}})
 	})
 }
 

@@ -46,6 +46,10 @@ func (readOnly) Block(context.Context, BlockAction) (HostResult, error) {
 	return HostResult{}, refuseWrite("block a host")
 }
 
+func (readOnly) Deny(context.Context, DenyAction) (DenyResult, error) {
+	return DenyResult{}, refuseWrite("add a denial")
+}
+
 func (readOnly) Unblock(context.Context, UnblockAction) (Denial, error) {
 	return Denial{}, refuseWrite("unblock a host")
 }

@@ -3,6 +3,7 @@ package admin
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,6 +19,9 @@ type Status struct {
 	Jobs []jobs.State `json:"jobs"`
 	// Backup is the newest verified backup in the folder, nil when there is none.
 	Backup *backup.Entry `json:"backup"`
+	// Issuer is how the keys of the accounts issuer stand, nil on a relay that has
+	// none.
+	Issuer *relay.IssuerState `json:"issuer,omitempty"`
 }
 
 // Job finds a job's state, nil when there is none.
@@ -55,7 +59,9 @@ func (l *Local) Status(ctx context.Context) (s Status, err error) {
 	if err := l.o.Store.View(ctx, func(r store.Reader) (err error) { in, err = r.Info(); return err }); err != nil {
 		return s, err
 	}
-	s.Problems = append(s.Problems, l.jobProblems(s, in.CreatedAt)...)
+	s.Issuer = l.issuerState()
+	accounts, _ := l.issuerProblems(s)
+	s.Problems = slices.Concat(s.Problems, accounts, l.jobProblems(s, in.CreatedAt))
 	return s, nil
 }
 
@@ -130,7 +136,9 @@ func (l *Local) Problems(ctx context.Context) (list []string) {
 			}
 		}
 	}
-	return list
+	s.Issuer = l.issuerState()
+	_, accounts := l.issuerProblems(s)
+	return append(list, accounts...)
 }
 
 func failed(j jobs.State) bool {

@@ -106,13 +106,17 @@ type ItemFilter struct {
 }
 
 // Enrolment is a host that may, or might, use the relay. EnrolledAt is zero, in the
-// answer to Block, of one that nobody has enrolled.
+// answer to Block, of one that nobody has enrolled. Sessions end on a hosted relay
+// alone: elsewhere SessionEnds is zero.
 type Enrolment struct {
 	Host
 	OwnerFP      string    `json:"owner_fp"` // its own claim
 	Account      string    `json:"account,omitempty"`
 	Org          string    `json:"org,omitempty"`
 	AuthorizedBy string    `json:"authorized_by"`
+	ClientID     string    `json:"client_id,omitempty"` // of the account's credential
+	SessionEnds  time.Time `json:"session_ends,omitzero"`
+	SessionOver  bool      `json:"session_over,omitempty"` // it must enrol again: its session has ended, or it never had one
 	EnrolledAt   time.Time `json:"enrolled_at"`
 	RevokedAt    time.Time `json:"revoked_at,omitzero"`
 	LastSeen     time.Time `json:"last_seen,omitzero"`
@@ -127,14 +131,14 @@ const (
 	StateAll     = "all"
 	StateLive    = "live"
 	StateRevoked = "revoked"
-	StateBlocked = "blocked" // a denial that names the host is in force
+	StateBlocked = "blocked" // a denial that names the host, or its credential, is in force
 )
 
 // EnrolmentFilter selects enrolments, in the order of their names; blocked ones in
 // that of their denials, last added first.
 type EnrolmentFilter struct {
 	Paging
-	Text    string `json:"text,omitempty"` // part of the name, fingerprint, account or organization, without case
+	Text    string `json:"text,omitempty"` // part of the name, fingerprint, account, organization or client id, without case
 	Account string `json:"account,omitempty"`
 	State   string `json:"state,omitempty"` // "" means all
 }
@@ -162,8 +166,9 @@ type Denial struct {
 // DenialFilter selects denials, newest first.
 type DenialFilter struct {
 	Paging
-	HostFP string `json:"host_fp,omitempty"`
-	All    bool   `json:"all,omitempty"` // those that are over, too
+	HostFP   string `json:"host_fp,omitempty"`
+	ClientID string `json:"client_id,omitempty"` // the whole one
+	All      bool   `json:"all,omitempty"`       // those that are over, too
 }
 
 // Quarantined is one thing that needs a person: a held item or a refused push.

@@ -32,6 +32,8 @@ const (
 	JobVerify     = "verify"
 	JobCheckpoint = "checkpoint"
 	JobDisk       = "disk"
+	JobJWKS       = "jwks" // on a hosted relay alone
+	JobDeny       = "deny"
 )
 
 // NewLocal makes the desk of a store that this process has.
@@ -39,7 +41,7 @@ func NewLocal(o Options) (*Local, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	l := &Local{o: o, folder: make(chan struct{}, 1)}
+	l := &Local{o: o, started: o.Now(), folder: make(chan struct{}, 1)}
 	var err error
 	l.jobs, err = jobs.New(jobs.Options{
 		Store: o.Store, Code: Kind, Asked: logAsked, Now: o.Now, Since: o.Since, Log: o.Backups.Log,
@@ -47,19 +49,29 @@ func NewLocal(o Options) (*Local, error) {
 			// What it cannot write it has logged; the next jump, or start, says it again.
 			_ = o.Relay.SuspectClock(ctx, fmt.Sprintf("the clock moved by %s while the relay ran", by.Round(time.Second)))
 		},
-		Jobs: []jobs.Job{
-			{Name: JobHeartbeat, Every: relay.BeatEvery, Timeout: time.Minute, Do: l.heartbeat},
-			{Name: JobSweep, Every: relay.SweepEvery, AtStart: true, Do: l.sweep},
-			{Name: JobBackup, Cron: o.BackupSchedule, Timeout: 6 * time.Hour, Do: l.backup},
-			{Name: JobDrill, Cron: o.DrillSchedule, Timeout: 6 * time.Hour, Do: l.drill},
-			{Name: JobBackupFile, Timeout: 6 * time.Hour, Do: l.backupFile},
-			{Name: JobDrillFile, Timeout: 6 * time.Hour, Do: l.drillFile},
-			{Name: JobVerify, Timeout: 6 * time.Hour, Do: l.verify},
-			{Name: JobCheckpoint, Every: 5 * time.Minute, Timeout: 10 * time.Minute, Do: l.checkpoint},
-			{Name: JobDisk, Every: time.Minute, Timeout: time.Minute, Do: l.disk},
-		},
+		Jobs: l.work(),
 	})
 	return l, err
+}
+
+// work lists the jobs of a store.
+func (l *Local) work() []jobs.Job {
+	list := []jobs.Job{
+		{Name: JobHeartbeat, Every: relay.BeatEvery, Timeout: time.Minute, Do: l.heartbeat},
+		{Name: JobSweep, Every: relay.SweepEvery, AtStart: true, Do: l.sweep},
+		{Name: JobBackup, Cron: l.o.BackupSchedule, Timeout: 6 * time.Hour, Do: l.backup},
+		{Name: JobDrill, Cron: l.o.DrillSchedule, Timeout: 6 * time.Hour, Do: l.drill},
+		{Name: JobBackupFile, Timeout: 6 * time.Hour, Do: l.backupFile},
+		{Name: JobDrillFile, Timeout: 6 * time.Hour, Do: l.drillFile},
+		{Name: JobVerify, Timeout: 6 * time.Hour, Do: l.verify},
+		{Name: JobCheckpoint, Every: 5 * time.Minute, Timeout: 10 * time.Minute, Do: l.checkpoint},
+		{Name: JobDisk, Every: time.Minute, Timeout: time.Minute, Do: l.disk},
+		{Name: JobDeny, Every: time.Minute, Timeout: time.Minute, Do: l.deny},
+	}
+	if l.o.Issuer != nil {
+		list = append(list, jobs.Job{Name: JobJWKS, Every: 10 * time.Minute, AtStart: true, Timeout: time.Minute, Do: l.refreshKeys})
+	}
+	return list
 }
 
 func (l *Local) heartbeat(ctx context.Context, _ *jobs.Task) (string, error) {

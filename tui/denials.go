@@ -1,6 +1,7 @@
 package tui
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,21 +25,23 @@ type denials struct {
 func newDenials(p pane) screen {
 	return denials{pane: p, list: newList(p.look, func(n admin.Denial) string { return fmt.Sprint(n.ID) },
 		column{title: "HOST OR CLIENT", width: 24},
-		column{title: "BY", width: 9, drop: 1},
+		column{title: "BY", width: 11, drop: 1},
 		column{title: "SINCE", width: 11, right: true, drop: 2},
 		column{title: "ENDS", width: 9, right: true},
 		column{title: "REASON"},
 	)}
 }
 
-// fetch filters by a fingerprint where one was typed, and else by the one host of
-// that name.
+// fetch filters by a fingerprint where one was typed, by a client id after "client ",
+// as a row has it, and else by the one host of that name.
 func (m denials) fetch() fetch[admin.Denial] {
 	svc, f, text := m.svc, admin.DenialFilter{All: m.all}, m.list.filter.text
 	return func(ctx context.Context, p admin.Paging) (page admin.Page[admin.Denial], err error) {
 		f := f
 		f.Paging = p
-		if text != "" {
+		if id, is := strings.CutPrefix(text, "client "); is {
+			f.ClientID = strings.TrimSpace(id)
+		} else if text != "" {
 			if f.HostFP, err = wire.ParseFingerprint(text); err != nil {
 				k, err := theHost(ctx, svc, text)
 				switch begin := fingerprintBegin(text); {
@@ -83,6 +86,8 @@ func (m denials) update(msg tea.Msg) (screen, tea.Cmd) {
 	switch msg := msg.(type) {
 	case pageMsg[admin.Denial]:
 		m.list, cmd = m.list.take(msg)
+	case denyMsg:
+		return m, msg.act(m.pane)
 	case tea.KeyMsg:
 		return m.key(msg)
 	}
@@ -104,10 +109,12 @@ func (m denials) key(msg tea.KeyMsg) (screen, tea.Cmd) {
 	case key.Matches(msg, keys.State):
 		m.all = !m.all
 		m.list, cmd = m.list.start()
+	case key.Matches(msg, keys.Deny):
+		m.pane, cmd = m.ask(m.denyDialog())
 	case key.Matches(msg, keys.Unblock) && ok:
 		m.pane, cmd = m.ask(m.unblockDialog(n, ""))
 	case key.Matches(msg, keys.Copy) && ok:
-		cmd = copyText(n.HostFP)
+		cmd = copyText(cmp.Or(n.HostFP, n.ClientID))
 	}
 	return m, cmd
 }
@@ -132,7 +139,7 @@ func (m denials) bindings() []key.Binding {
 	case m.list.filter.open:
 		return filtering()
 	}
-	return append([]key.Binding{m.off(keys.Unblock), keys.Filter, keys.State, keys.Copy, keys.Back}, moving()...)
+	return append([]key.Binding{m.off(keys.Deny), m.off(keys.Unblock), keys.Filter, keys.State, keys.Copy, keys.Back}, moving()...)
 }
 
 func (m denials) view(w, h int) string {
@@ -144,16 +151,9 @@ func (m denials) view(w, h int) string {
 }
 
 func (m denials) row(n admin.Denial) tableRow {
-	who := n.HostFP
-	switch {
-	case n.HostFP == "":
-		who = "client " + n.ClientID
-	case n.ClientID != "":
-		who += " as " + n.ClientID
-	}
 	ends := "over"
 	if n.InForce {
 		ends = due(m.now, n.Until)
 	}
-	return tableRow{faint: !n.InForce, cells: []string{who, n.Source, ago(m.now, n.AddedAt), ends, n.Reason}}
+	return tableRow{faint: !n.InForce, cells: []string{whoIs(n), n.Source, ago(m.now, n.AddedAt), ends, n.Reason}}
 }

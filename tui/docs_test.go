@@ -60,6 +60,7 @@ var docsViews = []struct {
 	{"One item", "", func(s *stage) { s.show(atQueues).press("enter", "enter") }},
 	{"A dialog", "It is pinned to the items it names: one that moved meanwhile is said to be gone,\nand nothing else is touched.", func(s *stage) { s.show(atQueues).press("enter", "h") }},
 	{"3 Enrolments", "Who may use the relay, and the deny list. A block has an end; a revocation is\nfor ever.", func(s *stage) { s.show(atEnrolments) }},
+	{"The deny list", "Every refusal that need not be for ever: of a host, of an account's credential, or\nof both. The filter takes a name, a fingerprint, or \"client \" and its id.", func(s *stage) { s.show(atEnrolments).press("d", "a") }},
 	{"4 Quarantine", "What needs a person: items that were held, and pushes that were refused.", func(s *stage) { s.show(atQuarantine) }},
 	{"5 Backups & drills", "", func(s *stage) { s.show(atBackups) }},
 	{"6 Jobs", "", func(s *stage) { s.show(atJobs) }},

@@ -231,7 +231,7 @@ func (f *fakeDesk) Enrolments(_ context.Context, q admin.EnrolmentFilter) (p adm
 	return pageOf(picked(f.enrolments, func(e admin.Enrolment) bool {
 		state := q.State == "" || q.State == admin.StateAll || q.State == admin.StateLive && e.RevokedAt.IsZero() ||
 			q.State == admin.StateRevoked && !e.RevokedAt.IsZero() || q.State == admin.StateBlocked && e.Denial != nil
-		return state && has(q.Text, e.Name, e.Fingerprint, e.Account, e.Org) && (q.Account == "" || q.Account == e.Account)
+		return state && has(q.Text, e.Name, e.Fingerprint, e.Account, e.Org, e.ClientID) && (q.Account == "" || q.Account == e.Account)
 	}), q.Paging)
 }
 
@@ -287,7 +287,7 @@ func (f *fakeDesk) Denials(_ context.Context, q admin.DenialFilter) (p admin.Pag
 		return p, err
 	}
 	return pageOf(picked(f.denials, func(d admin.Denial) bool {
-		return (q.All || d.InForce) && (q.HostFP == "" || q.HostFP == d.HostFP)
+		return (q.All || d.InForce) && (q.HostFP == "" || q.HostFP == d.HostFP) && (q.ClientID == "" || q.ClientID == d.ClientID)
 	}), q.Paging)
 }
 
@@ -427,6 +427,27 @@ func (f *fakeDesk) Block(_ context.Context, a admin.BlockAction) (admin.HostResu
 		}
 		return true
 	})
+}
+
+func (f *fakeDesk) Deny(_ context.Context, a admin.DenyAction) (r admin.DenyResult, err error) {
+	err = f.enter()
+	defer f.mu.Unlock()
+	if err != nil {
+		return r, err
+	}
+	i := slices.IndexFunc(f.denials, func(d admin.Denial) bool {
+		return d.HostFP == a.HostFP && d.ClientID == a.ClientID && d.Reason == a.Reason && d.Until.Equal(a.Until)
+	})
+	if i >= 0 {
+		return admin.DenyResult{Denial: f.denials[i], DryRun: a.DryRun}, nil
+	}
+	f.nextID++
+	r = admin.DenyResult{Denial: admin.Denial{ID: 700 + f.nextID, HostFP: a.HostFP, ClientID: a.ClientID, Reason: a.Reason, Source: "operator", AddedAt: clock, Until: a.Until, InForce: true}, Changed: true, DryRun: a.DryRun}
+	if !a.DryRun {
+		f.denials = append([]admin.Denial{r.Denial}, f.denials...)
+		f.note("deny "+whoIs(r.Denial), 1, a.Action)
+	}
+	return r, nil
 }
 
 func (f *fakeDesk) Unblock(_ context.Context, a admin.UnblockAction) (d admin.Denial, err error) {

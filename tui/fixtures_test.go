@@ -188,6 +188,27 @@ func fullOverview(f *fakeDesk) admin.Overview {
 	return v
 }
 
+// hosted is full of a relay that accounts let hosts in: the first host's session goes
+// on, the second's is over, the third never had one, the fourth is revoked, the fifth
+// blocked, the sixth denied by its credential.
+func hosted() *fakeDesk {
+	f := full()
+	for i := range f.enrolments {
+		e := &f.enrolments[i]
+		e.AuthorizedBy, e.ClientID, e.SessionEnds = "account-token", fmt.Sprintf("client-%d", i+1), clock.Add(9*time.Minute+30*time.Second)
+	}
+	f.enrolments[1].SessionEnds, f.enrolments[1].SessionOver = clock.Add(-2*time.Hour), true
+	f.enrolments[2].SessionEnds, f.enrolments[2].ClientID, f.enrolments[2].SessionOver = time.Time{}, "", true
+	d := admin.Denial{ID: 9, ClientID: "client-6", Reason: "the account was closed", Source: relay.SourceIssuerList, AddedAt: clock.Add(-time.Minute), InForce: true}
+	f.enrolments[5].Denial = &d
+	f.denials = append([]admin.Denial{d}, f.denials...)
+	f.denials = append(f.denials, admin.Denial{ID: 2, HostFP: hostNamed(77, "").Fingerprint, ClientID: "client-77", Reason: "both", Source: relay.SourceIssuer, AddedAt: clock.Add(-time.Hour), Until: clock.Add(time.Hour), InForce: true})
+	f.overview.Issuer = &relay.IssuerState{Issuer: "https://accounts.example", URL: "https://accounts.example/.well-known/jwks.json", Keys: []string{"2026-02", "2026-03"}, FetchedAt: clock.Add(-4 * time.Minute), Usable: true}
+	f.jobs = append(f.jobs, jobs.State{Name: "deny", Schedule: "every 1m", Next: clock.Add(40 * time.Second), Last: &jobs.Run{ID: 602, Job: "deny", StartedAt: clock.Add(-20 * time.Second), FinishedAt: clock.Add(-19 * time.Second), Outcome: store.OutcomeOK, Detail: "a deny list: 1 added"}},
+		jobs.State{Name: "jwks", Schedule: "every 10m", Next: clock.Add(6 * time.Minute), Last: &jobs.Run{ID: 603, Job: "jwks", StartedAt: clock.Add(-4 * time.Minute), FinishedAt: clock.Add(-4 * time.Minute), Outcome: store.OutcomeOK, Detail: "2 keys"}})
+	return f
+}
+
 // bare makes a desk of a new store: every list is empty.
 func bare() *fakeDesk {
 	f := &fakeDesk{}

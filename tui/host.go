@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/charmbracelet/bubbles/key"
 	tea "github.com/charmbracelet/bubbletea"
@@ -171,14 +172,18 @@ func (m host) lines(w int) []string {
 		{label: "fingerprint", text: e.Fingerprint},
 		{label: "key", text: e.Key.String()},
 		m.state(),
-		{label: "session", text: m.session()},
+		m.session(),
 		{label: "account", text: orNone(e.Account)},
 		{label: "organization", text: orNone(e.Org)},
+		{label: "client id", text: e.ClientID},
 		{label: "authorized by", text: e.AuthorizedBy},
 		{label: "owner (claim)", text: orNone(e.OwnerFP)},
 		{label: "enrolled", text: when(m.now, e.EnrolledAt)},
 		{label: "last seen", text: when(m.now, e.LastSeen)},
 		m.queueFact(),
+	}
+	if e.ClientID == "" { // most relays have none
+		list = slices.DeleteFunc(list, func(f fact) bool { return f.label == "client id" })
 	}
 	lines := append(facts(m.look, list, w), "")
 	switch l := m.is.list; {
@@ -201,18 +206,33 @@ func (m host) state() fact {
 	case !e.RevokedAt.IsZero():
 		return fact{label: "state", text: "revoked " + when(m.now, e.RevokedAt), alarm: true}
 	case e.Denial != nil:
-		return fact{label: "state", text: fmt.Sprintf("blocked %s by %s: %s", endOf(*e.Denial), e.Denial.Source, e.Denial.Reason), alarm: true}
+		as := ""
+		if e.Denial.ClientID != "" {
+			as = " as client " + e.Denial.ClientID
+		}
+		return fact{label: "state", text: fmt.Sprintf("blocked%s %s by %s: %s", as, endOf(*e.Denial), e.Denial.Source, e.Denial.Reason), alarm: true}
 	}
 	return fact{label: "state", text: "live"}
 }
 
 // session says how long its enrolment holds. One that came with an account's token
-// will end with it, once there are such.
-func (m host) session() string {
-	if !m.is.e.RevokedAt.IsZero() {
-		return "ended"
+// ends with it.
+func (m host) session() fact {
+	e := m.is.e
+	f := fact{label: "session", alarm: e.SessionOver}
+	switch {
+	case !e.RevokedAt.IsZero():
+		f.text = "ended"
+	case e.SessionOver && e.SessionEnds.IsZero():
+		f.text = "none: it must enrol with an account's token"
+	case e.SessionOver:
+		f.text = fmt.Sprintf("over since %s: it must enrol again", when(m.now, e.SessionEnds))
+	case e.SessionEnds.IsZero():
+		f.text = "does not end"
+	default:
+		f.text = "ends " + when(m.now, e.SessionEnds)
 	}
-	return "does not end"
+	return f
 }
 
 func (m host) queueFact() fact {

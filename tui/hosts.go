@@ -2,6 +2,7 @@ package tui
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -9,6 +10,8 @@ import (
 	tea "github.com/charmbracelet/bubbletea"
 
 	"github.com/agentmbx/agentmbx/admin"
+	"github.com/agentmbx/agentmbx/relay"
+	"github.com/agentmbx/agentmbx/relay/wire"
 )
 
 func (d desk) revokeDialog(e admin.Enrolment) dialog {
@@ -101,6 +104,88 @@ func (m blockMsg) act(p pane) tea.Cmd {
 	})
 }
 
+const (
+	denyHost   = "host's fingerprint"
+	denyClient = "client id"
+)
+
+// denyMsg is the yes of a denial: its end counts from when it is given.
+type denyMsg struct {
+	hostFP, clientID string
+	for_             time.Duration // 0: until it is removed
+	why              string
+}
+
+// denyDialog asks who is to be refused: nobody need be there yet.
+func (d desk) denyDialog() dialog {
+	return dialog{
+		title: "Add to the deny list?",
+		lines: []string{"Who is all that is named is refused, and its long polls end; its mail waits. It can be unblocked."},
+		extra: []field{{label: denyHost, hint: "or its key, or empty"}, {label: denyClient, hint: "the whole one, or empty"},
+			{label: howLong, value: "24h", hint: "1h, 24h, 7d or " + unblocked, must: true}},
+		check:  func(g dialog) error { _, err := readDenial(g); return err },
+		reason: true,
+		reads:  "; told to the host",
+		do: func(g dialog) tea.Cmd {
+			m, err := readDenial(g)
+			if err != nil {
+				return tell("", err)
+			}
+			return func() tea.Msg { return m }
+		},
+	}
+}
+
+// readDenial reads what was filled in.
+func readDenial(g dialog) (m denyMsg, err error) {
+	m.clientID, m.why = g.value(denyClient), strings.TrimSpace(g.why)
+	if text := g.value(denyHost); text != "" {
+		m.hostFP, err = wire.ParseFingerprint(text)
+		if key, bad := wire.ParsePublicKey(text); bad == nil {
+			m.hostFP, err = key.Fingerprint(), nil
+		}
+		if err != nil {
+			return m, errors.New("want a fingerprint such as 1f3a-09bc-77d0-e214, or a key")
+		}
+	}
+	switch {
+	case m.hostFP == "" && m.clientID == "":
+		return m, errors.New("say who: a host, a client id or both")
+	case m.clientID != "" && !relay.ValidClientID(m.clientID):
+		return m, fmt.Errorf("a client id has at most %d printable characters", relay.MaxClientID)
+	}
+	m.for_, err = readBlock(g.value(howLong))
+	return m, err
+}
+
+func (m denyMsg) act(p pane) tea.Cmd {
+	a := admin.DenyAction{Action: p.action(m.why), HostFP: m.hostFP, ClientID: m.clientID}
+	end := unblocked
+	if m.for_ > 0 {
+		a.Until = p.now.Add(m.for_).Truncate(time.Millisecond)
+		end = "until " + stamp(a.Until)
+	}
+	return act(func(ctx context.Context) (string, error) {
+		r, err := p.svc.Deny(ctx, a)
+		did := "denied " + end
+		if !r.Changed {
+			did = "was denied so already"
+		}
+		return whoIs(r.Denial) + " " + did, err
+	})
+}
+
+// whoIs names who a denial refuses.
+func whoIs(n admin.Denial) string {
+	switch {
+	case n.HostFP == "":
+		return "client " + n.ClientID
+	case n.ClientID != "":
+		return n.HostFP + " as " + n.ClientID
+	}
+	return n.HostFP
+}
+
 // hostDone says what became of a host.
 func hostDone(r admin.HostResult, did, was string) string {
 	if !r.Changed {
@@ -112,13 +197,17 @@ func hostDone(r admin.HostResult, did, was string) string {
 // unblockDialog asks whether a denial is to be removed; who it names may be "".
 func (d desk) unblockDialog(n admin.Denial, who string) dialog {
 	a := admin.UnblockAction{Action: d.action(""), ID: n.ID, HostFP: n.HostFP, AddedAt: n.AddedAt}
+	goes := "The denial goes; who it refused is let in again."
+	if n.HostFP == "" {
+		goes = "The denial goes; every host that comes with this credential is let in again."
+	}
 	return dialog{
 		title: "Unblock?",
-		lines: append(nonEmpty(who, n.HostFP, n.ClientID), "refused "+endOf(n)+" by "+n.Source+": "+n.Reason, "", "The denial goes; who it refused is let in again."),
+		lines: append(nonEmpty(who, whoIs(n)), "refused "+endOf(n)+" by "+n.Source+": "+n.Reason, "", goes),
 		do: func(dialog) tea.Cmd {
 			return act(func(ctx context.Context) (string, error) {
 				n, err := d.svc.Unblock(ctx, a)
-				return "unblocked " + strings.Join(nonEmpty(who, n.HostFP, n.ClientID), " "), err
+				return "unblocked " + strings.Join(nonEmpty(who, whoIs(n)), " "), err
 			})
 		},
 	}

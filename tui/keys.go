@@ -11,7 +11,7 @@ var keys = struct {
 	// queues, items and quarantine
 	Hold, Release, Discard, Dismiss, Senders key.Binding
 	// enrolments
-	Revoke, Block, Unblock, Denials, State key.Binding
+	Revoke, Block, Unblock, Denials, Deny, State key.Binding
 	// backups and drills
 	Backup, Verify, Drill, Restore, Receipt key.Binding
 	// jobs and log
@@ -49,6 +49,7 @@ var keys = struct {
 	Block:   bind("block", "b"),
 	Unblock: bind("unblock", "u"),
 	Denials: bind("deny list", "d"),
+	Deny:    bind("add", "a"),
 	State:   bind("state", "o"),
 
 	Backup:  bind("back up now", "b"),

@@ -61,8 +61,9 @@ func (m overview) view(w, h int) string {
 	if !m.loaded {
 		return block([]string{"", "  loading …"}, w, h)
 	}
-	lines := m.alarms(w, max(2, h-14))
-	for _, f := range m.facts(w) {
+	known := m.facts(w)
+	lines := m.alarms(w, max(2, h-3-len(known)))
+	for _, f := range known {
 		lines = append(lines, m.look.faint(fit(f.label, overviewLabel))+f.text)
 	}
 	lines = append(lines, "")
@@ -117,7 +118,26 @@ func (m overview) facts(w int) []fact {
 		{label: "drill", text: m.drill(room)},
 		{label: "disk", text: m.disk(room)},
 	}
+	if v.Issuer != nil {
+		list = append(list, fact{label: "issuer", text: m.issuer(room)})
+	}
 	return append(list, line("jobs", m.jobLine()))
+}
+
+// issuer says how the keys of the accounts issuer stand.
+func (m overview) issuer(w int) string {
+	st := m.v.Issuer
+	keys := "no keys yet"
+	if !st.FetchedAt.IsZero() {
+		keys = fmt.Sprintf("%s, fetched %s", counted(int64(len(st.Keys)), "key"), ago(m.now, st.FetchedAt))
+	}
+	switch {
+	case !st.Usable:
+		return m.look.alarm(cut(fmt.Sprintf("! new hosts are refused: %s, of %s", keys, st.Issuer), w))
+	case st.Trouble != "":
+		return m.look.warn(cut(fmt.Sprintf("%s, last answer bad, of %s", keys, st.Issuer), w))
+	}
+	return cut(fmt.Sprintf("%s, of %s", keys, st.Issuer), w)
 }
 
 // activity draws a sparkline and what it adds up to.

@@ -27,7 +27,7 @@ func holds(t *testing.T, what, view string, w, h int) {
 
 // ways lead to what can be open in a screen.
 var ways = [][]string{
-	{}, {"enter"}, {"enter", "enter"}, {"x"}, {"b"}, {"h"}, {"d"}, {"t"}, {"v"}, {"enter", "h"}, {"enter", "x"}, {"G", "enter"}, {"/", "a"}, {"?"}, {"enter", "o"}, {"o", "l"}, {"j", "enter", "enter", "G"},
+	{}, {"enter"}, {"enter", "enter"}, {"x"}, {"b"}, {"h"}, {"d"}, {"t"}, {"v"}, {"enter", "h"}, {"enter", "x"}, {"G", "enter"}, {"/", "a"}, {"?"}, {"enter", "o"}, {"o", "l"}, {"d", "a"}, {"j", "enter", "enter", "G"},
 }
 
 // Every screen, whatever is open in it, keeps to every size, with names that try

@@ -97,6 +97,10 @@ func (c *Client) Block(ctx context.Context, a admin.BlockAction) (admin.HostResu
 	return ask(ctx, c, block, a)
 }
 
+func (c *Client) Deny(ctx context.Context, a admin.DenyAction) (admin.DenyResult, error) {
+	return ask(ctx, c, deny, a)
+}
+
 func (c *Client) Unblock(ctx context.Context, a admin.UnblockAction) (admin.Denial, error) {
 	return ask(ctx, c, unblock, a)
 }

@@ -136,6 +136,10 @@ func (f *fake) Block(ctx context.Context, a admin.BlockAction) (admin.HostResult
 	return said[admin.HostResult](ctx, f, "Block", a)
 }
 
+func (f *fake) Deny(ctx context.Context, a admin.DenyAction) (admin.DenyResult, error) {
+	return said[admin.DenyResult](ctx, f, "Deny", a)
+}
+
 func (f *fake) Unblock(ctx context.Context, a admin.UnblockAction) (admin.Denial, error) {
 	return said[admin.Denial](ctx, f, "Unblock", a)
 }

@@ -115,6 +115,7 @@ var (
 	dismiss  = write("Dismiss", "/v1/dismiss", func(a *admin.DismissAction) *string { return &a.Actor }, admin.Service.Dismiss)
 	revoke   = write("Revoke", "/v1/revoke", func(a *admin.HostAction) *string { return &a.Actor }, admin.Service.Revoke)
 	block    = write("Block", "/v1/block", func(a *admin.BlockAction) *string { return &a.Actor }, admin.Service.Block)
+	deny     = write("Deny", "/v1/deny", func(a *admin.DenyAction) *string { return &a.Actor }, admin.Service.Deny)
 	unblock  = write("Unblock", "/v1/unblock", func(a *admin.UnblockAction) *string { return &a.Actor }, admin.Service.Unblock)
 	startJob = write("StartJob", "/v1/runs", func(q *jobs.Request) *string { return &q.By }, admin.Service.StartJob)
 
@@ -137,7 +138,7 @@ var (
 var routes = []endpoint{
 	status, overview, log, queues, shares, items, item, enrolments, enrolment, resolve, senderLists, senderList, denials,
 	quarantine, jobStates, runs, run, backups,
-	hold, release, discard, dismiss, revoke, block, unblock, startJob, rotateEpoch, pruneBackups,
+	hold, release, discard, dismiss, revoke, block, deny, unblock, startJob, rotateEpoch, pruneBackups,
 }
 
 func (rt route[Q, A]) name() string { return rt.call }

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -41,7 +42,7 @@ func newAdminEnrolmentsList(e env) *cobra.Command {
 func listEnrolments(e env, cmd *cobra.Command) {
 	var f admin.EnrolmentFilter
 	states := []string{admin.StateAll, admin.StateLive, admin.StateRevoked, admin.StateBlocked}
-	cmd.Flags().StringVar(&f.Text, "text", "", "only those whose name, fingerprint, account or organization has this `text`")
+	cmd.Flags().StringVar(&f.Text, "text", "", "only those whose name, fingerprint, account, organization or client id has this `text`")
 	cmd.Flags().StringVar(&f.Account, "account", "", "only those of this `account`")
 	cmd.Flags().StringVar(&f.State, "state", admin.StateAll, "only those in this `state`: all, live, revoked or blocked")
 	check := func() error {
@@ -102,8 +103,8 @@ func newAdminEnrolmentsShow(e env) *cobra.Command {
 func printEnrolment(e env, h admin.Enrolment) error {
 	lines := [][2]string{
 		{"host", named(h.Host)}, {"key", h.Key.String()}, {"state", enrolmentState(h)}, {"owner says", cmp.Or(h.OwnerFP, "-")},
-		{"account", cmp.Or(h.Account, "-")}, {"organization", cmp.Or(h.Org, "-")}, {"let in by", h.AuthorizedBy},
-		{"enrolled", timeOr(h.EnrolledAt)}, {"revoked", timeOr(h.RevokedAt)}, {"last seen", timeOr(h.LastSeen)},
+		{"account", cmp.Or(h.Account, "-")}, {"organization", cmp.Or(h.Org, "-")}, {"client id", cmp.Or(h.ClientID, "-")},
+		{"let in by", h.AuthorizedBy}, {"enrolled", timeOr(h.EnrolledAt)}, {"session", sessionText(h, time.Now())}, {"revoked", timeOr(h.RevokedAt)}, {"last seen", timeOr(h.LastSeen)},
 		{"takes mail from", sendersText(h.Senders)}, {"queue", fmt.Sprintf("%s, %d bytes", counted(h.Items, "item", "items"), h.Bytes)},
 	}
 	if d := h.Denial; d != nil {
@@ -112,13 +113,32 @@ func printEnrolment(e env, h admin.Enrolment) error {
 	return facts(e.out, lines...)
 }
 
+// sessionText says how long a host may go on before it must enrol again.
+func sessionText(h admin.Enrolment, now time.Time) string {
+	switch {
+	case !h.RevokedAt.IsZero():
+		return "-"
+	case h.SessionOver && h.SessionEnds.IsZero():
+		return "none: it must enrol with an account's token"
+	case h.SessionOver:
+		return fmt.Sprintf("over since %s: it must enrol again", timeOr(h.SessionEnds))
+	case h.SessionEnds.IsZero():
+		return "does not end"
+	}
+	return fmt.Sprintf("until %s, for %s", timeOr(h.SessionEnds), h.SessionEnds.Sub(now).Round(time.Second))
+}
+
 // denialText is a denial in a line.
 func denialText(d admin.Denial) string {
 	until := "until it is removed"
 	if !d.Until.IsZero() {
 		until = "until " + timeOr(d.Until)
 	}
-	return fmt.Sprintf("%s, by %s: %s (denial %d)", until, d.Source, cmp.Or(d.Reason, "-"), d.ID)
+	whom := ""
+	if d.ClientID != "" {
+		whom = " of client " + d.ClientID
+	}
+	return fmt.Sprintf("%s, by %s: %s (denial %d%s)", until, d.Source, cmp.Or(d.Reason, "-"), d.ID, whom)
 }
 
 func newAdminRevoke(e env) *cobra.Command {
@@ -261,7 +281,9 @@ func newAdminUnblock(e env) *cobra.Command {
 		Use:   "unblock HOST",
 		Short: "Let a blocked host in again",
 		Long: `Let a blocked host in again: removes every denial in force that names it, also of
-a key whose host has not come yet. The exit code is 4 when there is none.`,
+a key whose host has not come yet. One that names its account's credential alone may
+be for other hosts, too, and stays: it is said, and agentmbx relay admin deny remove
+takes it. The exit code is 4 when there is none to remove.`,
 		Example: `  agentmbx relay admin enrolments unblock laptop --yes`,
 		Args:    nArgs(1, 1, "the name, fingerprint or key of a host"),
 	}
@@ -279,11 +301,41 @@ a key whose host has not come yet. The exit code is 4 when there is none.`,
 				return deskError(err)
 			}
 			if len(page.Items) == 0 {
+				if d, err := clientDenial(ctx, svc, h); err != nil {
+					return err
+				} else if d != nil {
+					return notFound(fmt.Errorf("%s is denied as client %s: to let in whoever comes with that, agentmbx relay admin deny remove %d", named(h), quoteValue(d.ClientID), d.ID))
+				}
 				return notFound(fmt.Errorf("%s is not blocked", named(h)))
 			}
 			fmt.Fprintf(e.errw, "unblock %s%s\n", printable(named(h)), f.because())
-			return removeDenials(ctx, e, svc, f, page.Items)
+			if err := removeDenials(ctx, e, svc, f, page.Items); err != nil || f.dryRun {
+				return err
+			}
+			d, err := clientDenial(ctx, svc, h)
+			if err == nil && d != nil {
+				_, err = fmt.Fprintf(e.errw, "%s is still denied as client %s: see agentmbx relay admin deny remove %d\n", printable(named(h)), printable(d.ClientID), d.ID)
+			}
+			return err
 		})
 	}
 	return cmd
+}
+
+// clientDenial is the denial of a host's credential alone that refuses it, nil when
+// there is none.
+func clientDenial(ctx context.Context, svc admin.Service, h admin.Host) (*admin.Denial, error) {
+	if h.Key.IsZero() {
+		return nil, nil // it has not come yet
+	}
+	e, err := svc.Enrolment(ctx, h.Key)
+	switch {
+	case errors.Is(err, admin.ErrNotFound):
+		return nil, nil
+	case err != nil:
+		return nil, deskError(err)
+	case e.Denial == nil || e.Denial.HostFP != "":
+		return nil, nil
+	}
+	return e.Denial, nil
 }

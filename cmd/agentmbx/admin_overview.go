@@ -60,6 +60,7 @@ func printOverview(e env, v admin.Overview, running bool) error {
 			relay.ActivitySlot*relay.ActivitySlots, v.Activity.TotalAccepted, v.Activity.TotalPulled)
 	}
 	fmt.Fprintf(w, "disk\t%d bytes of data, %d of log, %d free\n", v.Store.Data, v.Store.Log, v.Store.Free)
+	printIssuer(w, v.Issuer)
 	printWork(w, &v.Status)
 	for _, part := range []struct {
 		title string

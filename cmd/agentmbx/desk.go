@@ -54,7 +54,7 @@ func desk(ctx context.Context, e env, s Settings) (svc admin.Service, running bo
 	}
 	log := newLog(s.LogFormat, io.Discard, io.Discard)
 	r := relay.Detached(relay.Options{Store: st, Key: key, Version: version, Limits: s.Limits, Log: log})
-	local, err := newLocal(s, st, r, in.RelayKey, key, log)
+	local, err := newLocal(s, st, r, nil, in.RelayKey, key, log)
 	if err != nil {
 		return nil, false, nil, err
 	}
@@ -62,8 +62,9 @@ func desk(ctx context.Context, e env, s Settings) (svc admin.Service, running bo
 	return local, false, func() error { return errors.Join(local.Close(), st.Close()) }, nil
 }
 
-// newLocal makes the desk of a store that this process has.
-func newLocal(s Settings, st *sqlite.Store, r *relay.Relay, pub wire.PublicKey, key wire.PrivateKey, log *slog.Logger) (*admin.Local, error) {
+// newLocal makes the desk of a store that this process has. issuer is that of the
+// relay which it serves, nil without one.
+func newLocal(s Settings, st *sqlite.Store, r *relay.Relay, issuer admin.Issuer, pub wire.PublicKey, key wire.PrivateKey, log *slog.Logger) (*admin.Local, error) {
 	folder := &backup.Folder{Dir: s.BackupDir, StoreDir: s.StoreDir, Key: pub, Keep: s.BackupKeep, Version: version, Log: log, Now: time.Now}
 	var err error
 	if s.AgeRecipient != "" {
@@ -71,7 +72,7 @@ func newLocal(s Settings, st *sqlite.Store, r *relay.Relay, pub wire.PublicKey, 
 			return nil, usage(fmt.Errorf("MBX_BACKUP_AGE_RECIPIENT: %w", err))
 		}
 	}
-	o := admin.Options{Relay: r, Store: st, Backups: folder, Key: key, Version: version,
+	o := admin.Options{Relay: r, Store: st, Backups: folder, Key: key, Version: version, Hosted: s.Accounts.hosted(), Issuer: issuer,
 		BackupSchedule: schedule(s.BackupSchedule), DrillSchedule: schedule(s.DrillSchedule), IdentityFile: s.AgeIdentityFile}
 	return admin.NewLocal(o)
 }
@@ -275,11 +276,30 @@ func printStatus(out io.Writer, f statusFacts) error {
 	fmt.Fprintf(w, "hosts\t%d enrolled, %d long polls\n", st.Totals.Enrolments, st.LongPolls)
 	fmt.Fprintf(w, "queued\t%d items, %d bytes\n", st.Totals.Items, st.Totals.Bytes)
 	fmt.Fprintf(w, "disk\t%d bytes of data, %d of log, %d free\n", st.Store.Data, st.Store.Log, st.Store.Free)
+	printIssuer(w, st.Issuer)
 	printWork(w, st)
 	for _, p := range st.Problems {
-		fmt.Fprintf(w, "PROBLEM\t%s\n", p)
+		fmt.Fprintf(w, "PROBLEM\t%s\n", printable(p))
 	}
 	return w.Flush()
+}
+
+// printIssuer tells how the keys of the accounts issuer stand, where there is one.
+func printIssuer(w io.Writer, st *relay.IssuerState) {
+	if st == nil {
+		return
+	}
+	keys := "no keys yet"
+	if !st.FetchedAt.IsZero() {
+		keys = fmt.Sprintf("%s, fetched %s ago", counted(len(st.Keys), "key", "keys"), time.Since(st.FetchedAt).Round(time.Second))
+	}
+	if !st.Usable {
+		keys += "; new hosts are refused"
+	}
+	if st.Trouble != "" {
+		keys += "; the last answer was bad: " + st.Trouble
+	}
+	fmt.Fprintf(w, "issuer\t%s, %s\n", printable(st.Issuer), printable(keys))
 }
 
 // printWork tells of the last backup and drill and of the next ones.

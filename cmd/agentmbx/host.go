@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agentmbx/agentmbx/relay/host"
+	"github.com/agentmbx/agentmbx/relay/host/account"
 	"github.com/agentmbx/agentmbx/relay/wire"
 )
 
@@ -59,7 +60,25 @@ func (h *home) options() (host.Options, error) {
 			return o, usage(fmt.Errorf("MBX_RELAY_URL is %w", err)) // the value may hold a password
 		}
 	}
-	return o, nil
+	o.TokenCommand, o.TokenFile = os.Getenv(envTokenCommand), os.Getenv(envTokenFile)
+	return o, checkTokenVariables(os.Environ())
+}
+
+// Where a host's tokens for a hosted relay come from.
+const (
+	envTokenCommand = "MBX_ACCOUNT_TOKEN_CMD"
+	envTokenFile    = "MBX_ACCOUNT_TOKEN_FILE"
+)
+
+// checkTokenVariables refuses a mistyped one: the host would be without a token.
+func checkTokenVariables(environ []string) error {
+	for _, v := range environ {
+		name, value, _ := strings.Cut(v, "=")
+		if strings.HasPrefix(name, "MBX_ACCOUNT_") && value != "" && name != envTokenCommand && name != envTokenFile {
+			return usage(fmt.Errorf("%.100q is no setting of this version: want %s or %s", name, envTokenCommand, envTokenFile))
+		}
+	}
+	return nil
 }
 
 // with runs fn with the open host.
@@ -103,7 +122,7 @@ func hostError(err error) error {
 		code    int
 		targets []error
 	}{
-		{codeNotFound, []error{host.ErrNoHome, host.ErrNoPeer, host.ErrNoMessage, host.ErrNotQuarantined}},
+		{codeNotFound, []error{host.ErrNoHome, account.ErrNoRecord, host.ErrNoPeer, host.ErrNoMessage, host.ErrNotQuarantined}},
 		{codeUsage, []error{host.ErrBadMail, host.ErrBadName, host.ErrBadRelayKey, host.ErrBadTokenLife, wire.ErrBadToken}},
 		{codeRefused, []error{host.ErrUnsafe, host.ErrExists, host.ErrDaemonRuns, host.ErrTaken, host.ErrPairRefused, host.ErrUnproven,
 			host.ErrTooManyOpen, host.ErrForeignDB, host.ErrNewerDB}},

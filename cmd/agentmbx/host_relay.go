@@ -1,16 +1,18 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
 	"github.com/agentmbx/agentmbx/relay/host"
+	"github.com/agentmbx/agentmbx/relay/host/account"
 )
 
 func newRelaySet(e env) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "set URL",
+		Use:   "set [URL]",
 		Short: "Use a relay, and pin its key",
 		Long: `Make the relay at URL the one of this host and pin its key. With --key only that
 key is pinned: have its owner tell it to you. Without, the key that the relay
@@ -18,22 +20,38 @@ shows first is. A relay that shows another key than the pinned one is not used
 until its owner confirms the new key and it is set with --key.
 
 A relay that can't be reached now is set all the same; with --key only that key
-will be pinned when it can.`,
-		Example: `  agentmbx relay set https://relay.example --key 1f3a-09bc-77d0-e214`,
-		Args:    nArgs(1, 1, "the URL of a relay"),
+will be pinned when it can.
+
+Without URL it is the relay that the sign-in names (agentmbx login).`,
+		Example: `  agentmbx relay set https://relay.example --key 1f3a-09bc-77d0-e214
+  agentmbx relay set`,
+		Args: nArgs(0, 1, ""),
 	}
 	at := bindHome(cmd)
 	key := cmd.Flags().String("key", "", "`fingerprint` of the relay's key, or the key itself")
 	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		url, err := host.ParseRelayURL(args[0])
-		if err != nil {
-			return usage(err)
+		url := ""
+		if len(args) > 0 {
+			var err error
+			if url, err = host.ParseRelayURL(args[0]); err != nil {
+				return usage(err)
+			}
 		}
 		if *key == "" && cmd.Flags().Changed("key") {
 			return usage(fmt.Errorf("--key is empty: %w", host.ErrBadRelayKey))
 		}
 		return at.with(cmd.Context(), func(here *host.Host) error {
+			if len(args) == 0 {
+				named, err := here.AccountRelay()
+				if errors.Is(err, account.ErrNoRecord) {
+					return usage(errors.New("the URL of a relay is missing, and no sign-in names one: see agentmbx relay set -h"))
+				}
+				if err != nil {
+					return err
+				}
+				url = named
+			}
 			s, err := here.SetRelay(cmd.Context(), url, *key)
 			if err != nil {
 				return err

@@ -20,8 +20,9 @@ func newRoot(e env) *cobra.Command {
   agentmbx relay serve --store-dir ./data`,
 	})
 	addGroup(root, "mail", "Mail:", newSend(e), newInbox(e), newRead(e), newAck(e), newSent(e), newMailbox(e))
-	addGroup(root, "host", "This host:", newInit(e), newDaemon(e), newPair(e), newJoin(e), newPeers(e), newDoctor(e), newRotateKey(e), newHostLog(e), newPrune(e))
+	addGroup(root, "host", "This host:", newInit(e), newDaemon(e), newPair(e), newJoin(e), newPeers(e), newLogin(e), newLogout(e), newDoctor(e), newRotateKey(e), newHostLog(e), newPrune(e))
 	addGroup(root, "relay", "Relay:", newRelay(e))
+	addGroup(root, "accounts", "Accounts of a hosted relay:", newAccounts(e))
 	root.AddCommand(newDemo(e), newVersion(e))
 	root.SetHelpCommand(newHelp())
 	root.CompletionOptions.DisableDefaultCmd = true

@@ -15,7 +15,6 @@ import (
 
 	"github.com/agentmbx/agentmbx/admin/api"
 	"github.com/agentmbx/agentmbx/relay"
-	"github.com/agentmbx/agentmbx/relay/authority"
 	"github.com/agentmbx/agentmbx/relay/server"
 )
 
@@ -35,6 +34,9 @@ answers what is at hand and exits 0; a second one exits at once.`,
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		s, err := r.read()
 		if err != nil {
+			return err
+		}
+		if err := s.checkAccounts(); err != nil {
 			return err
 		}
 		return runServe(cmd.Context(), e, s)
@@ -64,9 +66,11 @@ func runServe(ctx context.Context, e env, s Settings) (err error) {
 	if _, err := api.Dial(ctx, s.StoreDir); err == nil {
 		return refused(fmt.Errorf("a relay still runs on %s, though its lock file is gone: stop it first", s.StoreDir))
 	}
-	r, err := relay.New(ctx, relay.Options{
-		Store: st, Key: key, Version: version, Limits: s.Limits, Authority: authority.HostKey{}, Log: log,
-	})
+	who, issuer, err := newAuthority(ctx, s, st, log)
+	if err != nil {
+		return err
+	}
+	r, err := relay.New(ctx, relay.Options{Store: st, Key: key, Version: version, Limits: s.Limits, Authority: who, Log: log})
 	if err != nil {
 		return err
 	}
@@ -74,7 +78,7 @@ func runServe(ctx context.Context, e env, s Settings) (err error) {
 	if err != nil {
 		return err
 	}
-	desk, err := newLocal(s, st, r, key.Public(), key, log)
+	desk, err := newLocal(s, st, r, issuer, key.Public(), key, log)
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
@@ -125,6 +129,9 @@ func announce(ctx context.Context, e env, s Settings, r *relay.Relay, addr net.A
 	if s.LogFormat == "json" {
 		log.Info("serving", "address", addr.String(), "store", s.StoreDir, "epoch", in.Epoch,
 			"fingerprint", in.Key.Fingerprint(), "key_source", source, "version", version)
+		if s.Accounts.hosted() {
+			log.Info("accounts let hosts in", "issuer", s.Accounts.Issuer, "audience", s.PublicURL)
+		}
 		if desk != "" {
 			log.Info("desk over TCP", "address", desk)
 		}
@@ -133,7 +140,11 @@ func announce(ctx context.Context, e env, s Settings, r *relay.Relay, addr net.A
 	if desk != "" {
 		desk = "desk         " + desk + "\n"
 	}
-	_, err = fmt.Fprintf(e.out, "agentmbx relay %s\nlistening on http://%s\n%sstore        %s\nepoch        %s\nrelay key    %s (from %s)\n",
-		version, addr, desk, s.StoreDir, in.Epoch, in.Key.Fingerprint(), source)
+	accounts := ""
+	if s.Accounts.hosted() {
+		accounts = fmt.Sprintf("accounts     of %s, for %s\n", s.Accounts.Issuer, s.PublicURL)
+	}
+	_, err = fmt.Fprintf(e.out, "agentmbx relay %s\nlistening on http://%s\n%sstore        %s\nepoch        %s\nrelay key    %s (from %s)\n%s",
+		version, addr, desk, s.StoreDir, in.Epoch, in.Key.Fingerprint(), source, accounts)
 	return err
 }

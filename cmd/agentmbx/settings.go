@@ -49,9 +49,8 @@ type Settings struct {
 	// text.
 	LogFormat string
 
-	// Authority decides who may enrol: "host-key", whoever holds the key.
-	// MBX_RELAY_AUTHORITY; file authority.
-	Authority string
+	// Accounts says who may enrol.
+	Accounts AccountSettings
 
 	// BackupDir is the folder of the backups, absolute. Flag --backup-dir;
 	// MBX_BACKUP_DIR; file backup.dir; default backups in the store's folder.
@@ -140,7 +139,6 @@ func (s *Settings) table() []setting {
 			want: "xff, cloudflare or real-ip", set: setTrustProxy(&s.TrustProxy)},
 		{key: "public_url", flag: "public-url", env: []string{"MBX_RELAY_PUBLIC_URL"},
 			doc: "`URL` where hosts reach this relay", want: "an http or https URL without user, query and fragment", set: setURL(&s.PublicURL)},
-		{key: "authority", env: []string{"MBX_RELAY_AUTHORITY"}, def: "host-key", want: "host-key", set: setOneOf(&s.Authority, "host-key")},
 		{key: "backup.dir", flag: "backup-dir", env: []string{"MBX_BACKUP_DIR"},
 			doc: "`folder` of the backups (default backups in the store's folder)", want: "a folder", set: setDir(&s.BackupDir)},
 		{key: "backup.schedule", env: []string{"MBX_BACKUP_SCHEDULE"}, def: "17 3 * * *", want: wantSchedule, set: setSchedule(&s.BackupSchedule)},
@@ -152,7 +150,7 @@ func (s *Settings) table() []setting {
 		{key: "restore_from", env: []string{"MBX_RELAY_RESTORE_FROM"}, want: "a file", set: setDir(&s.RestoreFrom)},
 		{key: "log_format", env: []string{"MBX_LOG_FORMAT"}, def: "text", want: "text or json", set: setOneOf(&s.LogFormat, "text", "json")},
 	}
-	return slices.Concat(rows, adminSettings(&s.Admin), limitSettings(&s.Limits))
+	return slices.Concat(rows, accountSettings(&s.Accounts), adminSettings(&s.Admin), limitSettings(&s.Limits))
 }
 
 // settingsReader reads the settings of one command. It has a viper of its

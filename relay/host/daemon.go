@@ -77,6 +77,7 @@ func (h *Host) Once(ctx context.Context) (total Report, err error) {
 		return Report{}, err
 	}
 	defer lock.Unlock()
+	h.waitForTokens()
 	for range 1000 {
 		r, err := h.Tick(ctx)
 		if err != nil {
@@ -228,7 +229,10 @@ func (h *Host) pollLoop(ctx context.Context) error {
 			return nil
 		case errors.As(err, &tr):
 			h.dropSession(s)
-			if err := h.noteState(ctx, s.url, tr.state, tr.detail, tr.hold); err != nil && ctx.Err() == nil {
+			if tr.state == relayOver {
+				h.wake() // the next tick enrols again
+			}
+			if err := h.noteState(ctx, s.url, tr.state, tr); err != nil && ctx.Err() == nil {
 				h.log.Error("the relay's state was not stored", "err", err)
 			}
 			pause(ctx, pollPause)

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"modernc.org/sqlite"
+
+	"github.com/agentmbx/agentmbx/relay/host/homefile"
 )
 
 //go:embed schema/*.sql
@@ -20,7 +22,7 @@ var schemaFiles embed.FS
 
 const (
 	applicationID = 0x4d425831 // "MBX1": another program's database is not ours
-	schemaVersion = 1
+	schemaVersion = 2
 	dbFile        = "host.db"
 )
 
@@ -52,7 +54,7 @@ type conn struct {
 // openDB opens host.db in home. With create it makes one that is not there.
 func openDB(ctx context.Context, home string, create bool, now func() time.Time) (*db, error) {
 	path := filepath.Join(home, dbFile)
-	switch err := checkPrivate(path); {
+	switch err := homefile.Check(path); {
 	case errors.Is(err, os.ErrNotExist) && !create:
 		return nil, ErrNoDB
 	case err != nil && !errors.Is(err, os.ErrNotExist):
@@ -140,6 +142,9 @@ func schemaOf(t *tx) (version int64, err error) {
 	return version, nil
 }
 
+// schemas are the scripts that lead from each version to the next.
+var schemas = [schemaVersion]string{"001_host.sql", "002_sessions.sql"}
+
 // migrate checks whose database this is and brings its schema up to date, in
 // one transaction. An empty one is filled only when it was to be made: in a
 // home that has a host it is all that is left of its mail.
@@ -149,15 +154,17 @@ func (d *db) migrate(ctx context.Context, create bool) error {
 		switch {
 		case err != nil || version == schemaVersion:
 			return err
-		case !create:
+		case version == 0 && !create:
 			return ErrDamagedDB
 		}
-		script, err := schemaFiles.ReadFile("schema/001_host.sql")
-		if err != nil {
-			return err
-		}
-		if _, err := t.c.c.ExecContext(ctx, string(script)); err != nil {
-			return err
+		for _, name := range schemas[version:] {
+			script, err := schemaFiles.ReadFile("schema/" + name)
+			if err != nil {
+				return err
+			}
+			if _, err := t.c.c.ExecContext(ctx, string(script)); err != nil {
+				return err
+			}
 		}
 		_, err = t.c.c.ExecContext(ctx, fmt.Sprintf("PRAGMA application_id = %d; PRAGMA user_version = %d", applicationID, schemaVersion))
 		return err

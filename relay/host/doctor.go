@@ -55,7 +55,9 @@ type examiner struct {
 	keys    *keyring
 	running bool // a daemon
 	lockBad bool // whether one runs can't be told
-	checks  []Check
+
+	badAccount bool // the sign-in or the cloud key can't be used
+	checks     []Check
 }
 
 func newExaminer(o Options) *examiner {
@@ -70,6 +72,7 @@ func (e *examiner) examine(ctx context.Context) Diagnosis {
 	if e.checkHome() {
 		e.checkConfig()
 		e.checkKeys()
+		e.checkAccount()
 		e.checkDisk()
 		e.checkLock()
 		e.checkDatabase(ctx)
@@ -87,7 +90,7 @@ func (e *examiner) examine(ctx context.Context) Diagnosis {
 // checkContents looks at what is stored.
 func (e *examiner) checkContents(t *tx) error {
 	for _, check := range []func(*tx) error{
-		e.checkClock, e.checkDaemon, e.checkRelay, e.checkHeld, e.checkQuarantine,
+		e.checkClock, e.checkDaemon, e.checkRelay, e.checkSession, e.checkHeld, e.checkQuarantine,
 		e.checkRotations, e.checkPeers, e.checkTokens, e.checkOutbox, e.checkReceipts,
 	} {
 		if err := check(t); err != nil {

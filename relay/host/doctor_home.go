@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agentmbx/agentmbx/relay/host/homefile"
 )
 
 // Room on the home's device.
@@ -187,7 +189,7 @@ func rightSchema(t *tx) error {
 // has it open, SQLite is told that nothing changes: it then makes no files of
 // its own. If something did change, fn is called again.
 func (e *examiner) readDB(ctx context.Context, path string, fn func(*db) error) error {
-	if err := checkPrivate(path); errors.Is(err, os.ErrNotExist) {
+	if err := homefile.Check(path); errors.Is(err, os.ErrNotExist) {
 		return ErrNoDB
 	} else if err != nil {
 		return err

@@ -66,7 +66,7 @@ var brokenHomes = []struct {
 	{"db-empty", false, func(t *testing.T, e *examiner) { fill(t, e, dbFile, "") }},
 	{"db-foreign", false, func(t *testing.T, e *examiner) { pragma(t, e, "application_id = 7") }},
 	{"db-no-database", false, func(t *testing.T, e *examiner) { fill(t, e, dbFile, strings.Repeat("no database ", 1000)) }},
-	{"db-newer", false, func(t *testing.T, e *examiner) { pragma(t, e, "user_version = 2") }},
+	{"db-newer", false, func(t *testing.T, e *examiner) { pragma(t, e, "user_version = 99") }},
 	{"db-damaged", true, func(t *testing.T, e *examiner) {
 		f := must(os.OpenFile(filepath.Join(e.o.Home, dbFile), os.O_WRONLY, 0))
 		must(f.WriteAt([]byte(strings.Repeat("\xff", 4096)), 4*4096))

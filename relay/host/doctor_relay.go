@@ -52,7 +52,11 @@ func (e *examiner) checkRelay(t *tx) error {
 		e.info("relay", fmt.Sprintf("%s is from before v2 and signs nothing: mail that it loses is not sent again; last pass %s", url, e.ago(r.okAt)),
 			"ask its operator to run a newer relay")
 	case refusesUs(r.state):
-		e.refused(r, waiting)
+		row, err := e.session(t, url)
+		if err != nil {
+			return err
+		}
+		e.refused(r, row, waiting)
 	default:
 		e.outOfUse(r)
 	}
@@ -121,17 +125,26 @@ func (e *examiner) inUse(r *relayRow) {
 
 // refusesUs are the states of a relay that works and does not take this host.
 func refusesUs(state string) bool {
-	return state == relayEnrolFailed || state == relayRefused || state == relaySkew
+	switch state {
+	case relayEnrolFailed, relayRefused, relaySkew, relayDenied, relayNoToken, relayKeyless:
+		return true
+	}
+	return false
 }
 
-func (e *examiner) refused(r *relayRow, waiting int64) {
+func (e *examiner) refused(r *relayRow, row sessionRow, waiting int64) {
 	own := ""
 	if e.keys != nil {
 		own = " (key " + e.keys.key.Public().Fingerprint() + ")"
 	}
 	fix := "ask its operator to take this host" + own + ", or use another relay: agentmbx relay set URL"
-	if r.state == relaySkew {
+	switch {
+	case r.state == relaySkew:
 		fix = "set the clock that is wrong: this host's says " + wire.FormatTime(e.now)
+	case r.state == relayDenied:
+		fix = "ask the relay's operator, or whoever manages the account, to let this host" + own + " in again; mail over the LAN goes on"
+	case r.state == relayNoToken || r.state == relayKeyless || row.reason != "" && r.state == relayEnrolFailed:
+		fix = e.tokenFix(r.url, row.source, row.reason)
 	}
 	text := fmt.Sprintf("not enrolled at %s (%s %s): %s", r.url, r.state, e.lasts(r.stateAt), r.detail)
 	if left := e.at(r.holdUntil).Sub(e.now); left > 0 {
@@ -161,6 +174,8 @@ func (e *examiner) outOfUse(r *relayRow) {
 		e.warn("relay", text, "look at the network and at the URL; mail waits, or goes over the LAN")
 	case relayBadAnswer:
 		e.warn("relay", text, "look whether the URL is a relay's: agentmbx relay set URL; if it is, tell its operator")
+	case relayOver:
+		e.info("relay", text, e.nextPass())
 	default:
 		e.warn("relay", text, "it is tried again by itself; if it lasts, tell the relay's operator")
 	}

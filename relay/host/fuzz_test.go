@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agentmbx/agentmbx/relay/host/homefile"
 	"github.com/agentmbx/agentmbx/relay/host/relayclient"
 	"github.com/agentmbx/agentmbx/relay/wire"
 	"github.com/agentmbx/agentmbx/relay/wire/wiretest"
@@ -33,7 +34,7 @@ func FuzzKeysFile(f *testing.F) {
 		noError(t, os.WriteFile(path, data, 0o600))
 		k, err := readKeys(path)
 		if err != nil {
-			if !errors.Is(err, errBadKeys) && len(data) <= maxFile {
+			if !errors.Is(err, errBadKeys) && len(data) <= homefile.MaxSize {
 				t.Fatalf("got %v; want %v", err, errBadKeys)
 			}
 			return

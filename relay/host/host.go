@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/agentmbx/agentmbx/relay/host/account"
 	"github.com/agentmbx/agentmbx/relay/host/lan"
 	"github.com/agentmbx/agentmbx/relay/host/relayclient"
 	"github.com/agentmbx/agentmbx/relay/wire"
@@ -35,16 +36,21 @@ type Options struct {
 
 	// Transport carries the calls to a relay; nil for an own one.
 	Transport http.RoundTripper
+
+	// TokenCommand and TokenFile are where an account's tokens for the relay come
+	// from, the command first; without either a sign-in is used for its relay.
+	TokenCommand, TokenFile string
 }
 
 // Host is an open home. Safe for concurrent use.
 type Host struct {
-	opts  Options
-	log   *slog.Logger
-	now   func() time.Time
-	db    *db
-	lan   *lan.Client
-	start time.Time
+	opts   Options
+	log    *slog.Logger
+	now    func() time.Time
+	db     *db
+	lan    *lan.Client
+	tokens *account.Source
+	start  time.Time
 
 	mu        sync.Mutex // guards what follows
 	config    Config
@@ -54,6 +60,7 @@ type Host struct {
 	clientURL string
 	lanPort   int // where this host listens, 0 when it does not
 	lanOff    bool
+	patience  time.Duration // how long a pass waits for a token
 
 	session     *session             // with the relay, as it was opened last
 	hops        map[string]time.Time // the newest hop of each peer, by fold
@@ -122,7 +129,7 @@ func Open(ctx context.Context, o Options) (*Host, error) {
 	}
 	h := &Host{
 		opts: o, log: o.Log, now: o.Now, woken: make(chan struct{}, 1),
-		at: func(string) {}, group: 100, hops: map[string]time.Time{},
+		at: func(string) {}, group: 100, hops: map[string]time.Time{}, patience: tokenPatience,
 	}
 	if h.log == nil {
 		h.log = slog.New(slog.DiscardHandler)
@@ -145,12 +152,14 @@ func Open(ctx context.Context, o Options) (*Host, error) {
 		return nil, errors.Join(err, h.db.close())
 	}
 	h.lan = lan.NewClient(h.now)
+	h.tokens = account.NewSource(account.SourceOptions{Home: o.Home, Command: o.TokenCommand, File: o.TokenFile, Now: h.now})
 	return h, nil
 }
 
 // Close closes the home. Nothing of it may be used afterwards.
 func (h *Host) Close() error {
 	h.lan.Close()
+	h.tokens.Close()
 	h.mu.Lock()
 	if h.client != nil {
 		h.client.Close()

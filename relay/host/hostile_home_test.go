@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/agentmbx/agentmbx/relay/host/homefile"
 )
 
 // copyHome copies a closed home's files.
@@ -242,11 +244,11 @@ func TestFilesOfAHome(t *testing.T) {
 	defer h.Close()
 	for _, file := range []string{configFile, keysFile} {
 		good := must(os.ReadFile(filepath.Join(o.Home, file)))
-		noError(t, writePrivate(filepath.Join(o.Home, file), []byte("junk")))
+		noError(t, homefile.Write(filepath.Join(o.Home, file), []byte("junk")))
 		if _, err := h.Tick(context.Background()); err == nil {
 			t.Errorf("a tick over a spoilt %s: got no error", file)
 		}
-		noError(t, writePrivate(filepath.Join(o.Home, file), good))
+		noError(t, homefile.Write(filepath.Join(o.Home, file), good))
 		_, err := h.Tick(context.Background())
 		noError(t, err)
 	}

@@ -336,7 +336,7 @@ func foreign(seq int64, kind, id string, sender wire.PublicKey, raw []byte) serv
 }
 
 // relayStates are all that a pass may end in.
-var relayStates = []string{relayOK, relayV1, relayDown, relayBadAnswer, relayUnavailable, relayMismatch, relayEnrolFailed, relaySkew, relayRefused, relayFull}
+var relayStates = []string{relayOK, relayV1, relayDown, relayBadAnswer, relayUnavailable, relayMismatch, relayEnrolFailed, relaySkew, relayRefused, relayFull, relayNoToken, relayOver, relayDenied, relayKeyless}
 
 // oneState checks that a pass ended in one of some states.
 func oneState(t testing.TB, what, got string, want ...string) {

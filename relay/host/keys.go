@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/agentmbx/agentmbx/relay/host/homefile"
 	"github.com/agentmbx/agentmbx/relay/wire"
 )
 
@@ -47,7 +48,7 @@ func newKeyring() (*keyring, error) {
 }
 
 func readKeys(path string) (*keyring, error) {
-	data, err := readPrivate(path)
+	data, err := homefile.Read(path)
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +91,7 @@ func (k *keyring) write(path string) error {
 	if err != nil {
 		return err
 	}
-	return writePrivate(path, append(data, '\n'))
+	return homefile.Write(path, append(data, '\n'))
 }
 
 // next is the keyring after a rotation.
@@ -143,5 +144,5 @@ func rotateKeys(home, host string, now time.Time, at func(string)) (k *keyring, 
 	if err := os.Rename(staged, filepath.Join(home, keysFile)); err != nil {
 		return nil, false, err
 	}
-	return k, resumed, syncDir(home)
+	return k, resumed, homefile.SyncDir(home)
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/gofrs/flock"
+
+	"github.com/agentmbx/agentmbx/relay/host/homefile"
 )
 
 // lock makes this process the home's only daemon. The operating system holds
@@ -43,7 +45,7 @@ func (h *Host) DaemonRuns(ctx context.Context) (runs bool, addr string, err erro
 // daemonRuns reports whether a process is the home's daemon. It makes no file.
 func daemonRuns(home string) (bool, error) {
 	path := filepath.Join(home, lockFile)
-	if err := checkPrivate(path); errors.Is(err, os.ErrNotExist) {
+	if err := homefile.Check(path); errors.Is(err, os.ErrNotExist) {
 		return false, nil
 	} else if err != nil {
 		return false, err

@@ -61,7 +61,7 @@ func (h *Host) relayPass(ctx context.Context, rows []row, receipts []owed, pull 
 		h.setSession(nil)
 		return report, false, err
 	}
-	return report, more, h.noteState(ctx, url, report.State, report.Detail, tr != nil && tr.hold)
+	return report, more, h.noteState(ctx, url, report.State, tr)
 }
 
 func (h *Host) useSession(ctx context.Context, s *session, rows []row, receipts []owed, pull bool, report *RelayReport) (more bool, err error) {
@@ -95,7 +95,8 @@ func (h *Host) sessionNow() *session {
 
 // fresh reports whether a session needs no new look at the relay yet.
 func (h *Host) fresh(s *session) bool {
-	return s != nil && !s.v1 && s.url == h.relayURL() && s.own == h.Key() && h.now().Sub(s.opened) < sessionLife && !h.now().Before(s.opened)
+	return s != nil && !s.v1 && s.url == h.relayURL() && s.own == h.Key() && h.now().Sub(s.opened) < sessionLife && !h.now().Before(s.opened) &&
+		(s.renewAt.IsZero() || h.now().Before(s.renewAt))
 }
 
 const sessionLife = 10 * time.Second

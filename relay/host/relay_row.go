@@ -21,6 +21,12 @@ const (
 	relaySkew        = "clock-skew"          // its clock and ours are too far apart
 	relayRefused     = "refused-after-enrol" // it took this host and then did not know it
 	relayFull        = "quarantine-full"     // nothing more is received until a person has looked
+
+	// Of a hosted relay, which takes a host by an account's token.
+	relayNoToken = "no-token"         // there is none to show
+	relayOver    = "session-over"     // the token that it took has ended
+	relayDenied  = "denied"           // its deny list names this host
+	relayKeyless = "keys-unavailable" // it can't check tokens now
 )
 
 // relayRow is what is known of a relay.
@@ -105,7 +111,11 @@ func (h *Host) relayCaller() relayclient.Caller {
 
 // noteState records how the last pass went. A state that stays is written only
 // now and then: a pass every two seconds should not cost a write each.
-func (h *Host) noteState(ctx context.Context, url, state, detail string, hold bool) error {
+func (h *Host) noteState(ctx context.Context, url, state string, tr *trouble) error {
+	if tr == nil {
+		tr = &trouble{}
+	}
+	detail := tr.detail
 	var r *relayRow
 	err := h.db.read(ctx, func(t *tx) (err error) {
 		r, err = loadRelay(t, url)
@@ -116,7 +126,7 @@ func (h *Host) noteState(ctx context.Context, url, state, detail string, hold bo
 	}
 	ok := state == relayOK || state == relayV1
 	now := h.now()
-	if r.state == state && r.detail == detail && !hold && r.holdUntil == 0 && (!ok || r.holds == 0 && 0 <= now.UnixMilli()-r.okAt && now.UnixMilli()-r.okAt < 30_000) {
+	if r.state == state && r.detail == detail && !tr.hold && tr.wait == 0 && r.holdUntil == 0 && (!ok || r.holds == 0 && 0 <= now.UnixMilli()-r.okAt && now.UnixMilli()-r.okAt < 30_000) {
 		return nil
 	}
 	return h.db.write(ctx, func(t *tx) error {
@@ -134,7 +144,10 @@ func (h *Host) noteState(ctx context.Context, url, state, detail string, hold bo
 		if ok {
 			okAt, holds = t.now, 0 // nothing else ends a row of refusals
 		}
-		if hold {
+		if tr.wait > 0 {
+			until = t.now + tr.wait.Milliseconds()
+		}
+		if tr.hold {
 			holds = r.holds + 1
 			until = t.now + holdFor(holds).Milliseconds()
 		}

@@ -20,7 +20,9 @@ import (
 type trouble struct {
 	state, detail string
 	hold          bool
-	held          bool // still left alone for what went wrong before
+	wait          time.Duration // left alone for so long, however often
+	reason        string        // the relay's code of a refused token
+	held          bool          // still left alone for what went wrong before
 }
 
 func (e *trouble) Error() string { return e.state + ": " + e.detail }
@@ -35,7 +37,8 @@ type session struct {
 	limits   relayclient.Limits
 	v1       bool
 	opened   time.Time
-	enrolled bool // in this pass
+	enrolled bool      // in this pass
+	renewAt  time.Time // when to look for the next token, zero without one
 
 	pushUntil time.Time // when this pass leaves the rest for the next one
 }
@@ -126,7 +129,12 @@ func (h *Host) failed(err error, s *session) error {
 		if err := h.forgetEnrolment(s.url); err != nil {
 			return err
 		}
-		if !s.enrolled {
+		switch {
+		case status.Code == codeDenied:
+			return &trouble{state: relayDenied, hold: true, detail: status.Error()}
+		case status.Code == codeOver && !s.enrolled:
+			return &trouble{state: relayOver, detail: "the account's token that it took has ended"}
+		case !s.enrolled:
 			return &trouble{state: relayUnavailable, detail: "it refused a signed call: " + status.Error()}
 		}
 		if d := h.now().Sub(status.Date); !status.Date.IsZero() && (d > wire.HopSkew || d < -wire.HopSkew) {
@@ -250,47 +258,41 @@ func (h *Host) ensureEnrolled(ctx context.Context, s *session, you *relayclient.
 	}
 	want := h.enrolmentFor(s)
 	if you != nil && you.Key == h.Key() && wire.FoldName(you.Host) == h.fold() {
-		if r.enrolled == want {
-			return nil
+		if r.enrolled != want {
+			err := h.db.write(ctx, func(t *tx) error {
+				_, err := t.exec("UPDATE relays SET enrolled = ? WHERE url = ?", want, s.url)
+				return err
+			})
+			if err != nil {
+				return err
+			}
 		}
-		return h.db.write(ctx, func(t *tx) error {
-			_, err := t.exec("UPDATE relays SET enrolled = ? WHERE url = ?", want, s.url)
-			return err
-		})
+		return h.renew(ctx, s)
 	}
-	if err := h.enrol(ctx, s); err != nil {
+	over, with, err := h.enrolAnew(ctx, s)
+	if err != nil {
 		return err
 	}
 	s.enrolled = true
 	return h.db.write(ctx, func(t *tx) error {
-		if r.enrolled == want {
+		row := granted(with, h.now())
+		if err := row.store(t, s.url); err != nil {
+			return err
+		}
+		if with != nil {
+			s.renewAt = time.UnixMilli(row.renewAt)
+		}
+		if r.enrolled == want && !over {
 			if err := audit(t, "relay.enrolment_lost", s.url); err != nil {
 				return err
 			}
 		}
 		// A relay that did not know this host has lost its key and its list, too.
-		if _, err := t.exec("UPDATE relays SET enrolled = ?, ad_for = '', senders_for = '' WHERE url = ?", want, s.url); err != nil {
+		if _, err := t.exec("UPDATE relays SET enrolled = ?, ad_for = '', senders_for = '' WHERE url = ?", want, s.url); err != nil || over {
 			return err
 		}
 		return audit(t, "relay.enrolled", s.url)
 	})
-}
-
-// enrol answers the relay's challenge.
-func (h *Host) enrol(ctx context.Context, s *session) error {
-	caller := h.relayCaller()
-	challenge, err := s.client.Challenge(ctx, caller)
-	if err == nil {
-		err = s.client.Enrol(ctx, caller, "", challenge, nil)
-	}
-	var status *relayclient.StatusError
-	if errors.As(err, &status) {
-		return &trouble{state: relayEnrolFailed, hold: true, detail: status.Error()}
-	}
-	if err != nil {
-		return h.failed(err, s)
-	}
-	return nil
 }
 
 const (

@@ -22,7 +22,7 @@ func (h *Host) openV1(ctx context.Context, s *session, r *relayRow) error {
 	if err := h.db.write(ctx, func(t *tx) error { return makeRelay(t, s.url) }); err != nil {
 		return err
 	}
-	if err := h.enrol(ctx, s); err != nil {
+	if err := h.enrol(ctx, s, nil); err != nil {
 		return err
 	}
 	s.enrolled = true

@@ -79,6 +79,9 @@ type testRelay struct {
 	relay  *relay.Relay
 	url    string
 
+	// authority, when set, is made anew for each start; otherwise a host key will do.
+	authority func() relay.EnrolmentAuthority
+
 	mu      sync.Mutex
 	handler http.Handler // nil: it is down
 
@@ -122,8 +125,12 @@ func (r *testRelay) start() {
 	r.store = must(sqlite.Open(context.Background(), sqlite.Options{
 		Dir: r.dir, Key: r.key.Public(), Now: r.w.clock, SeqNow: func() int64 { return 0 }, Free: smallDisk,
 	}))
+	who := relay.EnrolmentAuthority(authority.HostKey{})
+	if r.authority != nil {
+		who = r.authority()
+	}
 	r.relay = must(relay.New(context.Background(), relay.Options{
-		Store: r.store, Key: r.key, Version: "test", Limits: r.limits, Authority: authority.HostKey{}, Now: r.w.clock,
+		Store: r.store, Key: r.key, Version: "test", Limits: r.limits, Authority: who, Now: r.w.clock,
 	}))
 	s := server.New(server.Options{Relay: r.relay})
 	r.mu.Lock()

@@ -116,6 +116,7 @@ func (q *call) refused(a answer) error {
 	var m struct {
 		Error jsontext.Value `json:"error"`
 		Code  jsontext.Value `json:"code"`
+		Check jsontext.Value `json:"reason"`
 		Epoch jsontext.Value `json:"epoch"`
 		Head  jsontext.Value `json:"head_seq"`
 	}
@@ -123,6 +124,9 @@ func (q *call) refused(a answer) error {
 		e.Reason = q.quiet(printable(text(m.Error)))
 		if s := text(m.Code); validCode(s) && q.quiet(s) == s {
 			e.Code = s
+		}
+		if s := text(m.Check); validCode(s) && q.quiet(s) == s {
+			e.ReasonCode = s
 		}
 		if s := text(m.Epoch); label(&s) && q.quiet(s) == s {
 			e.Epoch = s

@@ -46,7 +46,7 @@ func New(base string, o Options) (*Client, error) {
 		c.timeout = 15 * time.Second
 	}
 	if c.transport == nil {
-		c.own = newTransport()
+		c.own = NewTransport()
 		c.transport = c.own
 	}
 	return c, nil
@@ -59,7 +59,8 @@ func (c *Client) Close() {
 	}
 }
 
-func newTransport() *http.Transport {
+// NewTransport carries calls with bounded dials and headers, over HTTP/1 only.
+func NewTransport() *http.Transport {
 	var http1 http.Protocols
 	http1.SetHTTP1(true)
 	return &http.Transport{

@@ -255,15 +255,17 @@ func TestParseStored(t *testing.T) {
 func TestRefused(t *testing.T) {
 	at := time.Date(2026, 10, 2, 12, 0, 0, 0, time.UTC)
 	for body, want := range map[string]StatusError{
-		`{"error":"no","code":"BAD_ACK","epoch":"e","head_seq":7}`: {Code: "BAD_ACK", Reason: "no", Epoch: "e", Head: 7},
-		`{"error":"no","code":"<b>","epoch":"\n","head_seq":-7}`:   {Reason: "no"},
-		`{"error":"no","head_seq":"7","code":null}`:                {Reason: "no"},
-		`{"error":"` + strings.Repeat("\U0001F600", 150) + `"}`:    {Reason: strings.Repeat("\U0001F600", 100)},
-		`{"error":"a\u0000\u202eb"}`:                               {Reason: "a\ufffd\ufffdb"},
-		`{"error":"no","error":"yes"}`:                             {},
-		`<html>`:                                                   {},
-		``:                                                         {},
-		`{"code":"` + strings.Repeat("A", 65) + `","head_seq":1e30}`: {Head: maxInteger},
+		`{"error":"no","code":"BAD_ACK","epoch":"e","head_seq":7}`:       {Code: "BAD_ACK", Reason: "no", Epoch: "e", Head: 7},
+		`{"error":"TOKEN_KEY: no","code":"DENIED","reason":"TOKEN_KEY"}`: {Code: "DENIED", Reason: "TOKEN_KEY: no", ReasonCode: "TOKEN_KEY"},
+		`{"error":"no","reason":"go away"}`:                              {Reason: "no"},
+		`{"error":"no","code":"<b>","epoch":"\n","head_seq":-7}`:         {Reason: "no"},
+		`{"error":"no","head_seq":"7","code":null}`:                      {Reason: "no"},
+		`{"error":"` + strings.Repeat("\U0001F600", 150) + `"}`:          {Reason: strings.Repeat("\U0001F600", 100)},
+		`{"error":"a\u0000\u202eb"}`:                                     {Reason: "a\ufffd\ufffdb"},
+		`{"error":"no","error":"yes"}`:                                   {},
+		`<html>`:                                                         {},
+		``:                                                               {},
+		`{"code":"` + strings.Repeat("A", 65) + `","head_seq":1e30}`:     {Head: maxInteger},
 	} {
 		want.Status, want.Date = 409, at
 		err := (&call{what: "ack"}).refused(answer{status: 409, date: at, body: []byte(body)})

@@ -124,12 +124,13 @@ type V1Item struct {
 
 // StatusError is an answer with a status that is not the success of its call.
 type StatusError struct {
-	Status int
-	Code   string    // the answer's code, "" for none
-	Reason string    // the answer's error, printable and cut to 200 characters
-	Epoch  string    // the answer's epoch, "" for none
-	Head   int64     // the answer's head_seq
-	Date   time.Time // the answer's Date, zero for none
+	Status     int
+	Code       string    // the answer's code, "" for none
+	Reason     string    // the answer's error, printable and cut to 200 characters
+	ReasonCode string    // the answer's reason: the code of the check that a token did not pass, "" for none
+	Epoch      string    // the answer's epoch, "" for none
+	Head       int64     // the answer's head_seq
+	Date       time.Time // the answer's Date, zero for none
 }
 
 // Errors that a caller tells apart; everything else is a relay that can't be used now.
