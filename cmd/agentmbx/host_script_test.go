@@ -46,7 +46,7 @@ func startScript(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	p := &scripted{cmd: exec.Command(path, args[1:]...), out: &lockedBuffer{}, done: make(chan struct{})}
 	p.cmd.Dir = ts.MkAbs(".")
-	for _, name := range []string{"HOME", "PATH", "MBX_HOME", "MBX_RELAY_URL", "MBX_LOG_FORMAT", envTokenCommand, envTokenFile} {
+	for _, name := range []string{"HOME", "PATH", "MBX_HOME", "MBX_RELAY_URL", "MBX_LOG_FORMAT", "GORACE", envTokenCommand, envTokenFile} {
 		if v := ts.Getenv(name); v != "" {
 			p.cmd.Env = append(p.cmd.Env, name+"="+v)
 		}

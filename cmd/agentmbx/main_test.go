@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -31,6 +32,11 @@ func TestScripts(t *testing.T) {
 				return false, fmt.Errorf("unknown condition %s", cond)
 			}
 			return raceDetector, nil
+		},
+		// Scripts get an environment of their own, which may not say how the detector ends.
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("GORACE", os.Getenv("GORACE"))
+			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits": exits, "start": startScript, "end": endScript, "until": untilScript, "capture": captureScript,
