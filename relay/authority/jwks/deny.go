@@ -39,7 +39,7 @@ var denyChecks = []check{
 // kindOf is what sort of refusal a check of a deny token is (protocol §7).
 func kindOf(code string) relay.Kind {
 	switch code {
-	case "TOKEN_KID", "TOKEN_KEY", "TOKEN_SIGNATURE", "TOKEN_ISSUER", "TOKEN_AUDIENCE":
+	case "TOKEN_ALG", "TOKEN_KID", "TOKEN_KEY", "TOKEN_SIGNATURE", "TOKEN_ISSUER", "TOKEN_AUDIENCE":
 		return relay.Unauthorized
 	case keysUnavailable:
 		return relay.Unavailable

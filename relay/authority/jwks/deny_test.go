@@ -57,7 +57,7 @@ func TestDenyChecks(t *testing.T) {
 		{"an access token", r.ed, obj{"typ": "at+jwt"}, nil, "TOKEN_FORM", bad},
 		{"typ of another case", r.ed, obj{"typ": "MBX-deny+jwt"}, nil, "TOKEN_FORM", bad},
 		{"crit", r.ed, head("crit", []string{"x"}), nil, "TOKEN_CRIT", bad},
-		{"none", r.ed, head("alg", "none"), nil, "TOKEN_ALG", bad},
+		{"none", r.ed, head("alg", "none"), nil, "TOKEN_ALG", unauthorized},
 		{"no kid", r.ed, head("kid", nil), nil, "TOKEN_KID", unauthorized},
 		{"kid unknown", r.ed, head("kid", "x"), nil, "TOKEN_KEY", unauthorized},
 		{"alg of another key", r.ed, head("kid", "es-1"), nil, "TOKEN_KEY", unauthorized},
