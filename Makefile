@@ -36,8 +36,8 @@ test: ## run every test, but for those that TEST_SKIP matches; needs nothing but
 # The driver modernc.org/sqlite has to stay: it holds copies of generic code of
 # the standard library (sync.Map, atomic.Pointer), of which the linker takes one for
 # all, so that without the detector in it there are races reported where none is.
-# The same goes for filippo.io/age. A package may join the list when `go tool nm`
-# shows no such copy in it.
+# Before a package joins the list, look at it with `go tool nm` for such copies: libc
+# has one, of os's pointer to a directory being read; the linker takes os's own.
 RACE_UNWATCHED = modernc.org/sqlite/lib modernc.org/libc modernc.org/memory golang.org/x/crypto/scrypt github.com/mattn/go-runewidth
 
 # Kill runs look at what a dead child left: they run without the detector, in
