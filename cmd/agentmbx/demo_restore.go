@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/agentmbx/agentmbx/admin/api"
 	"github.com/agentmbx/agentmbx/backup"
 	"github.com/agentmbx/agentmbx/relay/host"
 )
@@ -21,6 +22,17 @@ const demoCommandLimit = time.Minute
 // takeBackup takes a backup from the serving relay, with a message waiting in it,
 // and lets mail go on that the backup knows nothing of.
 func (d *demo) takeBackup(ctx context.Context) error {
+	// What was pulled a moment ago may not be acknowledged yet, and would be in it, too.
+	if err := d.until(ctx, quick, "the relay's queues were empty", func() (bool, error) {
+		c, err := api.Dial(ctx, d.relay.dir)
+		if err != nil {
+			return false, err
+		}
+		s, err := c.Status(ctx)
+		return s.Totals.Items == 0, err
+	}); err != nil {
+		return err
+	}
 	if err := d.work.stop(); err != nil {
 		return err
 	}
