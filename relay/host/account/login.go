@@ -178,7 +178,11 @@ func device(ctx context.Context, c *caller, base string, o LoginOptions) (bearer
 
 // passing reports an answer that says nothing about the sign-in itself.
 func passing(e *IssuerError) bool {
-	return e.Code == "" && (e.Status >= 500 || e.Status == http.StatusTooManyRequests || e.Status == http.StatusRequestTimeout)
+	switch e.Code {
+	case "", "server_error", "temporarily_unavailable": // RFC 6749
+		return e.Status >= 500 || e.Status == http.StatusTooManyRequests || e.Status == http.StatusRequestTimeout
+	}
+	return false
 }
 
 // seconds is a number of seconds within bounds; otherwise for none.

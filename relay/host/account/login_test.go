@@ -17,7 +17,7 @@ import (
 func TestLogin(t *testing.T) {
 	t.Parallel()
 	i, home := newIssuer(t), newHome(t)
-	i.token = append([]func(http.ResponseWriter){refuses(400, "authorization_pending"), refuses(400, "slow_down"), breaks, refuses(503, "")}, i.token...)
+	i.token = append([]func(http.ResponseWriter){refuses(400, "authorization_pending"), refuses(400, "slow_down"), breaks, refuses(503, ""), refuses(429, "temporarily_unavailable")}, i.token...)
 	r, shown, waits, err := i.login(t.Context(), home, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -31,7 +31,7 @@ func TestLogin(t *testing.T) {
 	}
 	// The interval, once more, five seconds longer, and twice as long after each
 	// answer that did not come.
-	if got, want := fmt.Sprint(waits), "[2s 2s 7s 14s 28s]"; got != want {
+	if got, want := fmt.Sprint(waits), "[2s 2s 7s 14s 28s 56s]"; got != want {
 		t.Errorf("waits: got %s; want %s", got, want)
 	}
 	if n := i.count("/revoke-session"); n != 1 {
