@@ -40,13 +40,27 @@ func TestProgram(t *testing.T) {
 		}
 	}
 	<-done
-	tm.Send(tea.WindowSizeMsg{Width: 100, Height: 30})
+	// Only lines that changed are drawn again, and what was drawn before is still
+	// unread: each look drops that and asks for a whole frame.
+	drawsWhole := func(text string) {
+		t.Helper()
+		if _, err := io.Copy(io.Discard, tm.Output()); err != nil {
+			t.Fatal(err)
+		}
+		teatest.WaitFor(t, tm.Output(), func(b []byte) bool {
+			if bytes.Contains(b, []byte(text)) {
+				return true
+			}
+			tm.Send(tea.WindowSizeMsg{Width: 100, Height: 30})
+			return false
+		}, teatest.WithDuration(10*time.Second))
+	}
 	tm.Send(keyNamed("esc"))
 	tm.Send(keyNamed("1"))
 	f.fail(errGone)
-	shows("relay gone since")
+	drawsWhole("relay gone since")
 	f.fail(nil)
-	shows("[1")
+	drawsWhole("[1")
 	tm.Send(tea.KeyMsg{Type: tea.KeyCtrlC})
 	final := tm.FinalModel(t, teatest.WithFinalTimeout(10*time.Second)).(app)
 	holds(t, "at the end", final.View(), 100, 30)
