@@ -98,7 +98,7 @@ func (c *change) takeDenials(source string, list DenyList, entries []DenyEntry, 
 	line := deedLine{V: 1, Type: "relay-deny", At: wire.FormatTime(c.r.now()), Actor: source, Reason: "deny list " + quoted(list.ID), at: c.r.now()}
 	for _, e := range entries {
 		d := store.Denial{
-			HostFP: e.HostFP, ClientID: e.ClientID, Reason: cmp.Or(cut(e.Reason, 200), "denied by the accounts issuer"),
+			HostFP: e.HostFP, ClientID: e.ClientID, Reason: cmp.Or(wire.Cut(e.Reason, 200), "denied by the accounts issuer"),
 			Source: source, AddedAt: line.at, Until: e.Until.UTC().Truncate(time.Millisecond),
 		}
 		if e.Until.IsZero() {

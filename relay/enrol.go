@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"time"
-	"unicode/utf16"
 
 	"github.com/agentmbx/agentmbx/relay/store"
 	"github.com/agentmbx/agentmbx/relay/wire"
@@ -83,7 +82,7 @@ func (r *Relay) Enrol(ctx context.Context, q EnrolRequest) error {
 		r.log.Warn("enrolment authority failed", "host", q.Host, "key", key.Fingerprint(), "err", err)
 		var why *Error
 		if errors.As(err, &why) {
-			return &Error{Kind: Forbidden, Code: "DENIED", Text: cut(why.Text, 200), Reason: why.Reason}
+			return &Error{Kind: Forbidden, Code: "DENIED", Text: wire.Cut(why.Text, 200), Reason: why.Reason}
 		}
 		return refuse(Forbidden, "DENIED", "the enrolment authority is unavailable")
 	}
@@ -130,7 +129,7 @@ func (r *Relay) denied(v store.Reader, key wire.PublicKey, clientID string, kind
 }
 
 func deny(kind Kind, reason string) *Error {
-	return refuse(kind, "DENIED", cmp.Or(cut(reason, 200), "denied"))
+	return refuse(kind, "DENIED", cmp.Or(wire.Cut(reason, 200), "denied"))
 }
 
 func (c *change) enrol(q EnrolRequest, key wire.PublicKey, g Grant) error {
@@ -190,14 +189,4 @@ func keep(e *store.Enrolment, was store.Enrolment) {
 	if e.ClientID == was.ClientID && was.SessionEnds.After(e.SessionEnds) {
 		e.SessionEnds = was.SessionEnds
 	}
-}
-
-// cut shortens a text to n characters, as the protocol counts them.
-func cut(s string, n int) string {
-	for i, r := range s {
-		if n -= utf16.RuneLen(r); n < 0 {
-			return s[:i]
-		}
-	}
-	return s
 }

@@ -167,15 +167,14 @@ func (c *change) putOperatorDenial(want store.Denial, line *deedLine) (stands st
 const MaxClientID = 200
 
 // ValidClientID reports whether a text can be the id of an account's credential:
-// 1 to MaxClientID printable characters.
+// 1 to MaxClientID printable characters, counted as those of a token are.
 func ValidClientID(s string) bool {
-	n := 0
 	for _, r := range s {
-		if n++; n > MaxClientID || !unicode.IsPrint(r) || r == unicode.ReplacementChar {
+		if !unicode.IsPrint(r) || r == unicode.ReplacementChar {
 			return false
 		}
 	}
-	return n > 0
+	return s != "" && wire.UTF16Len(s) <= MaxClientID
 }
 
 // operatorBlocks are the operator's denials in force that name what want does.

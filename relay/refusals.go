@@ -52,7 +52,7 @@ type refusals struct {
 }
 
 func (s *refusals) note(from Caller, itemID, reason string, now time.Time) {
-	n := Refusal{At: now, Sender: from.Key, Name: from.Name, ItemID: cut(itemID, maxRefusedText), Reason: cut(reason, maxRefusedText)}
+	n := Refusal{At: now, Sender: from.Key, Name: from.Name, ItemID: wire.Cut(itemID, maxRefusedText), Reason: wire.Cut(reason, maxRefusedText)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.version++

@@ -199,3 +199,18 @@ func TestNames(t *testing.T) {
 		t.Errorf("got id %q", id)
 	}
 }
+
+func TestCut(t *testing.T) {
+	for _, tt := range []struct {
+		s    string
+		most int
+		want string
+	}{
+		{"", 0, ""}, {"abc", 3, "abc"}, {"abc", 2, "ab"}, {"abc", 0, ""},
+		{"äöü", 2, "äö"}, {"a😀b", 3, "a😀"}, {"a😀b", 2, "a"}, {"a\xffb", 2, "a\xff"},
+	} {
+		if got := wire.Cut(tt.s, tt.most); got != tt.want {
+			t.Errorf("Cut(%q, %d): got %q; want %q", tt.s, tt.most, got, tt.want)
+		}
+	}
+}

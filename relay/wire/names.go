@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"strings"
 	"time"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/oklog/ulid/v2"
@@ -51,6 +52,16 @@ func UTF16Len[T string | []byte](s T) int {
 		}
 	}
 	return n
+}
+
+// Cut shortens a text to at most so many UTF-16 code units, between two characters.
+func Cut(s string, most int) string {
+	for i, r := range s {
+		if most -= utf16.RuneLen(r); most < 0 {
+			return s[:i]
+		}
+	}
+	return s
 }
 
 // FoldName brings a host name to the form names are compared in: ASCII lower case.

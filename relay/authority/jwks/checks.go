@@ -116,7 +116,7 @@ func algorithm(_ context.Context, e *exam) bool {
 
 func keyNamed(_ context.Context, e *exam) bool { return validKid(e.token.header.kid) }
 
-func validKid(kid text) bool { return kid.s != "" && units(kid.s) <= longestKid }
+func validKid(kid text) bool { return kid.s != "" && wire.UTF16Len(kid.s) <= longestKid }
 
 // keysUsable finds the key, and fetches the set for it if that may help.
 func keysUsable(ctx context.Context, e *exam) (usable bool) {

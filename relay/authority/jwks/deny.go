@@ -103,7 +103,7 @@ func readEntry(doc jsontext.Value) (relay.DenyEntry, bool) {
 		reason.sent && !reason.is {
 		return relay.DenyEntry{}, false
 	}
-	return relay.DenyEntry{HostFP: fp.s, ClientID: client.s, Reason: cut(reason.s, longestText), Until: until}, true
+	return relay.DenyEntry{HostFP: fp.s, ClientID: client.s, Reason: wire.Cut(reason.s, longestText), Until: until}, true
 }
 
 func isFingerprint(s string) bool {

@@ -152,7 +152,7 @@ func FuzzDenyToken(f *testing.F) {
 		}
 		for _, e := range list.Deny {
 			if e.HostFP == "" && e.ClientID == "" || e.HostFP != "" && !isFingerprint(e.HostFP) ||
-				units(e.ClientID) > 200 || units(e.Reason) > 200 {
+				wire.UTF16Len(e.ClientID) > 200 || wire.UTF16Len(e.Reason) > 200 {
 				t.Fatalf("got entry %+v of %q", e, claims)
 			}
 		}

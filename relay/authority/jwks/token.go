@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 	"unicode"
-	"unicode/utf16"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -186,7 +185,7 @@ const longestText = 200
 // plain reports whether a text may be kept: there, not too long, and nothing in it
 // that a terminal would not print. Whatever is kept can so be named in a denial.
 func (t text) plain() bool {
-	if !t.is || t.s == "" || units(t.s) > longestText {
+	if !t.is || t.s == "" || wire.UTF16Len(t.s) > longestText {
 		return false
 	}
 	for _, r := range t.s {
@@ -197,23 +196,5 @@ func (t text) plain() bool {
 	return true
 }
 
-// units is the length of a text as the protocol counts it.
-func units(s string) (n int) {
-	for _, r := range s {
-		n += utf16.RuneLen(r)
-	}
-	return n
-}
-
-// cut shortens a text to so many units.
-func cut(s string, most int) string {
-	for i, r := range s {
-		if most -= utf16.RuneLen(r); most < 0 {
-			return s[:i]
-		}
-	}
-	return s
-}
-
 // quote makes a text of anybody's fit for a log: ASCII, escaped, short.
-func quote(s string) string { return strconv.QuoteToASCII(cut(s, 64)) }
+func quote(s string) string { return strconv.QuoteToASCII(wire.Cut(s, 64)) }
